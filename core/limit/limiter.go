@@ -89,7 +89,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
 		inFlight: inflight.New(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
-			m := newMemory(alg.newCounter, e.MemoryKeys(), !e.HasRedis())
+			m := newMemory(alg.newCounter, e.MemoryKeys(), alg.log && !e.HasRedis())
 			m.budgets.ordered = !e.HasClock() // else a test may set it back
 			return m
 		}),

@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"hash/maphash"
 	"slices"
@@ -17,30 +16,26 @@ import (
 type memory struct {
 	newCounter func() counter
 	budgets    *budgets
-	// alone is whether there is no Redis. Then all limits of a sliding window count all units of an actor, as
-	// the views of a log in Redis do: see complete. Beside Redis a counter holds what was heard of its limit.
-	alone bool
+	// oneLog says that one counter counts for all limits: those of a sliding window without Redis are views of
+	// one log, as in Redis. Else each window has a counter; beside Redis it holds what was heard of its limit.
+	oneLog bool
 }
 
-// counter counts the units of one limit for one actor and resource, as the scripts of its algorithm do. Its
-// zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock of the
-// part of the budgets in which the counter is.
+// counter counts the units of one actor and resource for a limit, or for all, as the scripts of its algorithm
+// do. Its zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock
+// of the part of the budgets in which the counter is.
 type counter interface {
-	// align makes the counter one of this limit, whose Max and Resolution may have changed, and one of the
+	// align makes the counter one of these limits, whose Max and Resolution may have changed, and one of the
 	// past where the clock was set back.
-	align(l Limit, now int64)
-	// look returns how many units are left, how long to wait for need units if fewer are left, and the stamp
-	// of units that are taken now. It changes nothing.
-	look(l Limit, now, need int64) (left, wait, moment int64)
-	// take takes units that look has found. moment is the latest that look has returned for any of the
-	// attempt's limits.
-	take(l Limit, now, moment, cost int64)
-	// refused is called after a refusal, and drops what a script drops then.
-	refused(l Limit, now int64)
-	// giveBack returns units with the given stamp, except those that no longer count.
-	giveBack(l Limit, now, stamp, cost int64)
-	// charge takes units at now, whether or not look finds them.
-	charge(l Limit, now, units int64)
+	align(of []Limit, now int64)
+	// look returns how many units are left, and how long to wait for need units if fewer are left. It changes
+	// nothing.
+	look(l Limit, now, need int64) (left, wait int64)
+	// take takes units at now: those of an attempt that look has admitted, or else whether or not it finds
+	// them.
+	take(of []Limit, now, units int64, admitted bool)
+	// giveBack returns units that were taken at stamp, except those that no longer count.
+	giveBack(of []Limit, now, stamp, units int64)
 	// full returns from when on all units are there again, 0 if they are. After the clock was set back it may
 	// be too late, until align is called.
 	full(l Limit) int64
@@ -49,26 +44,54 @@ type counter interface {
 	seed(l Limit, now, left, more, resets int64)
 }
 
-// budget holds the counters of one actor and resource, one per window.
+// budget holds the counters of one actor and resource.
 type budget []windowCounter
 
 type windowCounter struct {
-	window time.Duration // of the limit, by which limitSet.windows identifies its key too
+	window time.Duration // of the limit, by which limitSet.windows identifies its key too; 0: of all limits
 	counter
-	// until is when the last units that decide has taken no longer count.
+	// until is when the last units that the process has taken leave the window.
 	until int64
-	// missed is whether other limits have taken units since, which this one does not have.
-	missed bool
 }
 
 // of returns the counter of a limit, or nil.
 func (b budget) of(l Limit) *windowCounter {
 	for i := range b {
-		if b[i].window == l.Window {
-			return &b[i]
+		if c := &b[i]; c.window == 0 || c.window == l.Window {
+			return c
 		}
 	}
 	return nil
+}
+
+// mine returns those of the limits for which the counter counts.
+func (c *windowCounter) mine(limits []Limit) []Limit {
+	if c.window == 0 {
+		return limits
+	}
+	for i := range limits {
+		if limits[i].Window == c.window {
+			return limits[i : i+1]
+		}
+	}
+	return nil
+}
+
+// each calls f with each counter of the limits, and those of them for which it counts.
+func (b budget) each(limits []Limit, f func(c *windowCounter, of []Limit)) {
+	for i := range b {
+		if of := b[i].mine(limits); len(of) > 0 {
+			f(&b[i], of)
+		}
+	}
+}
+
+// take takes units for the limits.
+func (b budget) take(limits []Limit, now, units int64, admitted bool) {
+	b.each(limits, func(c *windowCounter, of []Limit) {
+		c.take(of, now, units, admitted)
+		c.until = now + c.window.Microseconds()
+	})
 }
 
 // full returns from when on the budget equals a new one.
@@ -127,8 +150,8 @@ type verdict struct {
 	rest      int64 // see taken.rest
 }
 
-func newMemory(newCounter func() counter, keys int, alone bool) *memory {
-	return &memory{newCounter: newCounter, budgets: newBudgets(keys), alone: alone}
+func newMemory(newCounter func() counter, keys int, oneLog bool) *memory {
+	return &memory{newCounter: newCounter, budgets: newBudgets(keys), oneLog: oneLog}
 }
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
@@ -138,31 +161,16 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 	m.budgets.use(&key, now, func(held budget) budget {
 		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, limits, now)
-		for _, l := range limits {
-			b.of(l).align(l, now)
-		}
-		v = b.weigh(limits, cost, now)
-		switch {
-		case cost == 0:
-			v.resets = b.resets(limits[v.binding], now, v.remaining)
-			return held
-		case v.allowed:
-			for _, l := range limits {
-				c := b.of(l)
-				c.take(l, now, v.moment, cost)
-				c.until = now + l.Window.Microseconds()
-			}
-			if m.alone {
-				b.others(limits, now, func(s *slidingLog) { s.charge(Limit{}, now, cost) })
-			}
-			v.resets = b.resets(limits[v.binding], now, v.remaining)
-			return b
-		default:
-			for _, l := range limits {
-				b.of(l).refused(l, now)
-			}
+		b.each(limits, func(c *windowCounter, of []Limit) { c.align(of, now) })
+		if v = b.weigh(limits, cost, now); !v.allowed {
 			return held
 		}
+		if cost > 0 {
+			b.take(limits, now, cost, true)
+			held = b
+		}
+		v.resets = b.resets(limits[v.binding], now, v.remaining)
+		return held
 	})
 	return v
 }
@@ -171,80 +179,37 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 // Func leads to that many.
 const manyWindows = 16
 
-// withCounters returns the budget with a counter for each limit. It does not change the one that is kept. A
-// sliding window whose counter is new, or was not asked for in a window, begins with what the others have.
+// withCounters returns the budget with a counter for each limit. It does not change the one that is kept.
 func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
-	b, changed := kept, false
+	if !slices.ContainsFunc(limits, func(l Limit) bool { return kept.of(l) == nil }) {
+		return kept
+	}
+	b := make(budget, 0, len(kept)+len(limits))
+	for _, c := range kept {
+		if len(kept) < manyWindows || c.full(Limit{Window: c.window}) > now {
+			b = append(b, c)
+		}
+	}
 	for _, l := range limits {
-		c := b.of(l)
-		if c != nil && !c.missed {
-			continue
+		if m.oneLog {
+			l.Window = 0
 		}
-		if !changed {
-			changed = true
-			b = make(budget, 0, len(kept)+len(limits))
-			for _, c := range kept {
-				if len(kept) < manyWindows || !c.idle(now) {
-					b = append(b, c)
-				}
-			}
-		}
-		added := windowCounter{window: l.Window, counter: m.newCounter()}
-		if log, ok := added.counter.(*slidingLog); ok && m.alone {
-			log.copyFrom(b.source(), l, now)
-		}
-		if c = b.of(l); c != nil {
-			*c = added
-		} else {
-			b = append(b, added)
+		if b.of(l) == nil {
+			b = append(b, windowCounter{window: l.Window, counter: m.newCounter()})
 		}
 	}
 	return b
-}
-
-// source returns the log with the longest window of those that have all units, or nil.
-func (b budget) source() *slidingLog {
-	var source *slidingLog
-	var window time.Duration
-	for _, c := range b {
-		if log, ok := c.counter.(*slidingLog); ok && !c.missed && c.window > window {
-			source, window = log, c.window
-		}
-	}
-	return source
-}
-
-// others calls f with the logs of sliding windows that are not among the limits. It leaves out those that
-// were not asked for in a window: they miss what happens from now on.
-func (b budget) others(limits []Limit, now int64, f func(*slidingLog)) {
-	for i := range b {
-		c := &b[i]
-		log, ok := c.counter.(*slidingLog)
-		if !ok || c.missed || slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window }) {
-			continue
-		}
-		if c.missed = c.until <= now; !c.missed {
-			f(log)
-		}
-	}
-}
-
-// idle reports whether no unit counts any more, so that the counter equals a new one.
-func (c windowCounter) idle(now int64) bool {
-	left, _, _ := c.look(Limit{Max: 1, Window: c.window}, now, 1)
-	return left == 1
 }
 
 // weigh finds the binding limit, as the scripts do: of the limits that refuse, the one with the longest wait;
 // if none does, the limit with the fewest units left.
 func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 	need := max(cost, 1)
-	binding, moment := -1, now
+	binding := -1
 	var refused bool
 	var remaining, retry int64
 	for i, l := range limits {
-		left, wait, stamp := b.of(l).look(l, now, need)
-		moment = max(moment, stamp)
+		left, wait := b.of(l).look(l, now, need)
 		if left < need {
 			if !refused || wait > retry {
 				refused, binding, remaining, retry = true, i, left, wait
@@ -253,6 +218,7 @@ func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 			binding, remaining = i, left-cost
 		}
 	}
+	moment := now
 	if refused {
 		moment = retry
 	}
@@ -264,7 +230,7 @@ func (b budget) resets(l Limit, now, left int64) int64 {
 	if left >= l.Max {
 		return 0
 	}
-	_, wait, _ := b.of(l).look(l, now, left+1)
+	_, wait := b.of(l).look(l, now, left+1)
 	return wait
 }
 
@@ -280,20 +246,21 @@ func (m *memory) hear(a *core.Attempt, limits []Limit, v verdict, now int64) {
 	m.budgets.use(&key, now, func(held budget) budget {
 		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, binding, now)
-		b.of(binding[0]).hear(binding[0], now, v.remaining, more, resets)
+		b.of(binding[0]).hear(binding, now, v.remaining, more, resets)
 		return b
 	})
 }
 
 // hear is what Redis has said of this limit. While units count that were taken inside the process, of which
 // Redis does not know, it only makes what is left less.
-func (c *windowCounter) hear(l Limit, now, left, more, resets int64) {
+func (c *windowCounter) hear(of []Limit, now, left, more, resets int64) {
+	l := of[0]
 	left = min(max(left, 0), l.Max-1) // the attempt took a unit, or found too few
-	c.align(l, now)
+	c.align(of, now)
 	if c.until <= now {
 		c.seed(l, now, left, more, min(resets, l.Window.Microseconds()))
-	} else if mine, _, _ := c.look(l, now, 0); mine > left {
-		c.take(l, now, now, mine-left)
+	} else if mine, _ := c.look(l, now, 0); mine > left {
+		c.take(of, now, mine-left, true)
 	}
 }
 
@@ -302,18 +269,7 @@ func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int
 	key := memoryKeyOf(a)
 	m.budgets.use(&key, now, func(held budget) budget {
 		now = m.budgets.inOrder(&key, now)
-		for _, l := range limits {
-			if c := held.of(l); c != nil {
-				c.giveBack(l, now, stamp, units)
-			}
-		}
-		for i := range held {
-			c := &held[i]
-			log, ok := c.counter.(*slidingLog)
-			if ok && m.alone && !slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window }) {
-				log.remove(stamp, units)
-			}
-		}
+		held.each(limits, func(c *windowCounter, of []Limit) { c.giveBack(of, now, stamp, units) })
 		return held
 	})
 }
@@ -324,31 +280,15 @@ func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 	m.budgets.use(&key, now, func(held budget) budget {
 		now = m.budgets.inOrder(&key, now)
 		b := m.withCounters(held, limits, now)
-		if _, ok := b.of(limits[0]).counter.(*slidingLog); ok { // more would change nothing
-			largest := slices.MaxFunc(limits, func(l, other Limit) int { return cmp.Compare(l.Max, other.Max) })
-			units = min(units, largest.Max)
-		}
-		for _, l := range limits {
-			c := b.of(l)
-			c.charge(l, now, units)
-			c.until = now + l.Window.Microseconds()
-		}
-		if m.alone {
-			b.others(limits, now, func(s *slidingLog) { s.charge(Limit{}, now, units) })
-		}
+		b.take(limits, now, units, false)
 		return b
 	})
 }
 
-// forget drops the counters of the limits; of a sliding window all, which have the same units.
+// forget drops the counters of the limits.
 func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
 	key := memoryKeyOf(a)
 	m.budgets.use(&key, now, func(held budget) budget {
-		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool {
-			if _, ok := c.counter.(*slidingLog); ok && m.alone {
-				return true
-			}
-			return slices.ContainsFunc(limits, func(l Limit) bool { return l.Window == c.window })
-		})
+		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool { return len(c.mine(limits)) > 0 })
 	})
 }

@@ -100,7 +100,7 @@ func TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest(t *testing.T) {
 // goroutines that are about to add a budget.
 func TestManyGoroutinesMakeRoom(t *testing.T) {
 	for _, keys := range []int{1, 3, 100} {
-		m := newMemory(newFixedCount, keys, true)
+		m := newMemory(newFixedCount, keys, false)
 		limits := []Limit{PerDay(1)}
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -150,7 +150,8 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 		var each []int64 // of three, since what other tests have left may go meanwhile
 		for range 3 {
 			before := heap()
-			m := newMemory(limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm.newCounter, actors, true)
+			alg := limiterOf(k.make(core.NewMemory(), "w", PerDay(9))).algorithm
+			m := newMemory(alg.newCounter, actors, alg.log)
 			for i := range actors {
 				actor := fmt.Sprintf("2001:db8:%x:%x::", i/256, i%256)
 				m.decide(&core.Attempt{Actor: actor}, []Limit{PerDay(9)}, 1, int64(1e15+i))

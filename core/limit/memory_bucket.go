@@ -35,7 +35,7 @@ func (b *bucket) at(l Limit, now int64) bucket {
 
 // align makes all moments earlier by as much as the last units would be taken in the future: the clock was
 // set back.
-func (b *bucket) align(_ Limit, now int64) {
+func (b *bucket) align(_ []Limit, now int64) {
 	if back := b.last - now; back > 0 {
 		b.since, b.last = b.since-back, now
 	}
@@ -53,7 +53,7 @@ func (b *bucket) full(l Limit) int64 {
 	return b.fullAt(l.Window.Microseconds())
 }
 
-func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
+func (b *bucket) look(l Limit, now, need int64) (left, wait int64) {
 	window, current := l.Window.Microseconds(), b.at(l, now)
 	// Units may be taken while the bucket is full a window from now at the latest: floor(room*max/window) of
 	// them.
@@ -67,41 +67,15 @@ func (b *bucket) look(l Limit, now, need int64) (left, wait, moment int64) {
 	if left = all - current.taken; left < need {
 		wait = fillTime(current.taken+need, l.Max, window) - room
 	}
-	return left, wait, current.since
+	return left, wait
 }
 
-func (b *bucket) take(l Limit, now, _, cost int64) {
-	*b = b.at(l, now)
-	b.last = now
-	if b.taken += cost; b.taken >= l.Max {
-		b.taken -= l.Max
-		b.offset += l.Window.Microseconds()
+// take makes the bucket full later, also by more than it holds, but by 366 days more at most.
+func (b *bucket) take(of []Limit, now, units int64, admitted bool) {
+	l := of[0]
+	if admitted {
+		*b = b.at(l, now)
 	}
-}
-
-func (*bucket) refused(Limit, int64) {}
-
-func (b *bucket) giveBack(l Limit, now, stamp, cost int64) {
-	window := l.Window.Microseconds()
-	if b.max == 0 || now >= stamp+window || b.since > stamp || stamp > b.last || now >= b.fullAt(window) {
-		return // a bucket that was full after the attempt has its units back already
-	}
-	if b.max == l.Max {
-		if b.taken -= cost; b.taken < 0 {
-			b.taken += l.Max
-			b.offset -= window
-		}
-	} else {
-		// The Max has changed since. The units return as time, short of it by a microsecond at most.
-		b.offset -= max(fillTime(cost, l.Max, window)-1, 0)
-	}
-	if b.fullAt(window) <= now {
-		*b = bucket{}
-	}
-}
-
-// charge makes the bucket full later, also by more than it holds, but by 366 days more at most.
-func (b *bucket) charge(l Limit, now, units int64) {
 	longest := kit.MaxTTL.Microseconds()
 	window := l.Window.Microseconds()
 	if b.max == 0 || b.fullAt(window) <= now {
@@ -118,6 +92,26 @@ func (b *bucket) charge(l Limit, now, units int64) {
 		b.offset += fillTime(rest, l.Max, window)
 	}
 	b.offset -= max(b.fullAt(window)-(now+window+longest), 0)
+}
+
+func (b *bucket) giveBack(of []Limit, now, stamp, units int64) {
+	l := of[0]
+	window := l.Window.Microseconds()
+	if b.max == 0 || now >= stamp+window || b.since > stamp || stamp > b.last || now >= b.fullAt(window) {
+		return // a bucket that was full after the attempt has its units back already
+	}
+	if b.max == l.Max {
+		if b.taken -= units; b.taken < 0 {
+			b.taken += l.Max
+			b.offset -= window
+		}
+	} else {
+		// The Max has changed since. The units return as time, short of it by a microsecond at most.
+		b.offset -= max(fillTime(units, l.Max, window)-1, 0)
+	}
+	if b.fullAt(window) <= now {
+		*b = bucket{}
+	}
 }
 
 func (b *bucket) seed(l Limit, now, left, more, resets int64) {

@@ -9,7 +9,9 @@ type fixedCount struct{ over, taken int64 }
 func newFixedCount() counter { return new(fixedCount) }
 
 // align lets a window that would begin in the future begin now: the clock was set back.
-func (c *fixedCount) align(l Limit, now int64) { c.over = min(c.over, now+l.Window.Microseconds()) }
+func (c *fixedCount) align(of []Limit, now int64) {
+	c.over = min(c.over, now+of[0].Window.Microseconds())
+}
 
 // at returns the window that is open at now, or the one that would begin.
 func (c *fixedCount) at(l Limit, now int64) fixedCount {
@@ -19,31 +21,24 @@ func (c *fixedCount) at(l Limit, now int64) fixedCount {
 	return *c
 }
 
-func (c *fixedCount) look(l Limit, now, _ int64) (left, wait, moment int64) {
+func (c *fixedCount) look(l Limit, now, _ int64) (left, wait int64) {
 	current := c.at(l, now)
-	return l.Max - current.taken, current.over - now, current.over - l.Window.Microseconds()
+	return l.Max - current.taken, current.over - now
 }
 
-func (c *fixedCount) take(l Limit, now, _, cost int64) {
-	*c = c.at(l, now)
-	c.taken += cost
+func (c *fixedCount) take(of []Limit, now, units int64, _ bool) {
+	*c = c.at(of[0], now)
+	c.taken = min(c.taken+units, core.MaxAmount)
 }
 
-func (*fixedCount) refused(Limit, int64) {}
-
-func (c *fixedCount) giveBack(l Limit, now, stamp, cost int64) {
-	begun := c.over - l.Window.Microseconds()
+func (c *fixedCount) giveBack(of []Limit, now, stamp, units int64) {
+	begun := c.over - of[0].Window.Microseconds()
 	if begun > stamp || stamp >= c.over || now >= c.over {
 		return // the attempt's window has ended or its clock was set back, and this one is another
 	}
-	if c.taken -= min(cost, c.taken); c.taken == 0 {
+	if c.taken -= min(units, c.taken); c.taken == 0 {
 		*c = fixedCount{}
 	}
-}
-
-func (c *fixedCount) charge(l Limit, now, units int64) {
-	*c = c.at(l, now)
-	c.taken = min(c.taken+units, core.MaxAmount)
 }
 
 func (c *fixedCount) full(Limit) int64 { return c.over }

@@ -1,185 +1,262 @@
 package limit
 
-// slidingLog is the log of a sliding window as lua/limit/sliding_windows.lua keeps it, for limits that count
-// one by one and for those that count by parts. Its runs are in the order of their moments, none of which is
-// in the future.
+import (
+	"slices"
+	"sort"
+)
+
+// slidingLog is a log of the units of an actor, as lua/limit/sliding_log.lua keeps it: a limit is a view of
+// it. Its runs are in the order of their moments, none of which is in the future.
 type slidingLog struct {
-	runs  []run // the log begins at head
-	head  int
-	sum   int64 // units in the log
-	grain int64 // in which moments are counted
-	birth int64 // when the first unit came into an empty log
+	runs   []run // the log begins at head
+	views  []view
+	other  *slidingLog // the log by parts beside one that counts one by one, or the reverse; it has none
+	grain  int64       // in which moments are counted; 0: no attempt has come yet
+	birth  int64       // when the first unit came into an empty log
+	head   int32
+	before uint32 // units that were taken before those in the log: see run.sum
 }
 
 // run is a number of units that count as taken at one moment. It takes 12 bytes, because a log may have many.
 type run struct {
 	high int32 // the moment, in grains of the log since 1970
 	low  uint32
-	n    uint32 // up to a billion units with a resolution
+	sum  uint32 // of all units up to here, which may have begun anew at 0: a log has fewer
+}
+
+// view is a limit for which the log has units. It says which have left, since they do not come back when the
+// clock is set back.
+type view struct {
+	window, named int64 // the microseconds of the window, and when the limit took units last
+	most, gone    uint32
 }
 
 func newSlidingLog() counter { return new(slidingLog) }
 
-func newRun(at, n int64) run { return run{high: int32(at >> 32), low: uint32(at), n: uint32(n)} }
+func newRun(at int64, sum uint32) run { return run{high: int32(at >> 32), low: uint32(at), sum: sum} }
 
 func (r run) at() int64 { return int64(r.high)<<32 | int64(r.low) }
 
-// align makes units of the future units of now: the clock was set back, and nobody knows how long before now
-// they were taken.
-func (s *slidingLog) align(l Limit, now int64) {
-	from, to := s.grain, l.grain()
-	last := len(s.runs) - 1
-	// Each change rounds up, so two releases in turn must not make it in turn: to longer parts only for room.
-	if n := len(s.runs) - s.head; to > from && n > 0 && n <= maxResolution {
-		to = from
+func (s *slidingLog) log() []run { return s.runs[s.head:] }
+
+// through returns how many units of the log are in its first runs.
+func (s *slidingLog) through(runs int) uint32 {
+	if runs == 0 {
+		return 0
 	}
-	if from == to && (s.head > last || s.runs[last].at() <= ceilDiv(now, to)) {
-		return
+	return s.log()[runs-1].sum - s.before
+}
+
+func (s *slidingLog) units() uint32 { return s.through(len(s.log())) }
+
+// counts reports whether the log counts in the way of a limit: one by one, or by parts, which are longer.
+func (s *slidingLog) counts(l Limit) bool { return s.grain == Limit{}.grain() == (l.Resolution == 0) }
+
+// of returns the log of a limit, and the other one; nil where there is none.
+func (s *slidingLog) of(l Limit) (own, other *slidingLog) {
+	if s.counts(l) {
+		return s, s.other
 	}
-	s.drop(s.gone(l, now))
-	s.grain, s.birth = to, min(s.birth, now)
-	log := s.runs[s.head:]
-	s.runs = s.runs[:s.head]
-	for _, r := range log {
-		if r.n > 0 {
-			s.add(min(ceilDiv(r.at()*from, to), ceilDiv(now, to)), int64(r.n))
+	return s.other, s
+}
+
+// window returns for how long the log has units.
+func (s *slidingLog) window() (longest int64) {
+	for _, v := range s.views {
+		longest = max(longest, v.window)
+	}
+	return longest
+}
+
+// align gives each limit a log that goes back as far as any.
+func (s *slidingLog) align(of []Limit, now int64) {
+	for _, l := range of {
+		if s.grain == 0 {
+			s.grain = l.grain()
+		}
+		switch own, other := s.of(l); {
+		case own == nil:
+			s.other = new(slidingLog)
+			s.other.become(other, l.grain(), now)
+		case other != nil && own.window() < min(l.Window.Microseconds(), other.window()):
+			own.become(other, l.grain(), now)
+		case l.grain() > own.grain && own.units() > 0 && len(own.log()) <= maxResolution:
+			// Each change rounds up, so two releases in turn must not make it in turn: longer parts only for room.
+		case l.grain() != own.grain:
+			own.become(own, l.grain(), now)
+		}
+	}
+	for log := s; log != nil; log = log.other {
+		if n := len(log.log()); n > 0 && log.log()[n-1].at() > ceilDiv(now, log.grain) {
+			log.become(log, log.grain, now)
 		}
 	}
 }
 
-// copyFrom begins a log with the units of another one, or with none.
-func (s *slidingLog) copyFrom(other *slidingLog, l Limit, now int64) {
-	if s.grain = l.grain(); other == nil {
-		return
+// become makes the log one of the units of a log, which may be itself, in another grain. It makes units of
+// the future units of now: the clock was set back, and nobody knows how long before now they were taken.
+func (s *slidingLog) become(from *slidingLog, grain, now int64) {
+	made := slidingLog{grain: grain, birth: now, other: s.other}
+	for _, v := range from.views {
+		made.views = append(made.views, view{v.window, min(v.named, now), v.most, v.gone - from.before})
 	}
-	for _, r := range other.runs[other.head:] {
-		at := min(ceilDiv(r.at()*other.grain, s.grain), ceilDiv(now, s.grain))
-		if r.n > 0 && at*s.grain+l.Window.Microseconds() > now {
-			if s.sum == 0 { // what was taken before is not in it
-				s.birth = min(max(other.birth, (r.at()-1)*other.grain), now)
+	if from != s {
+		for _, v := range s.views {
+			made.views = append(made.views, view{v.window, min(v.named, now), v.most, 0})
+		}
+	}
+	for i, r := range from.log() {
+		if i == 0 { // what was taken before is not in it
+			made.birth = min(max(from.birth, (r.at()-1)*from.grain), now)
+		}
+		at := min(ceilDiv(r.at()*from.grain, grain), ceilDiv(now, grain))
+		made.add(at, from.through(i+1)-from.through(i))
+	}
+	*s = made
+}
+
+// leaves returns the moment at which a run leaves a window.
+func (s *slidingLog) leaves(r run, window int64) int64 { return r.at()*s.grain + window }
+
+// gone returns how many units of the log have left a window.
+func (s *slidingLog) gone(window, now int64) (units uint32) {
+	for _, v := range s.views {
+		if v.window == window {
+			units = max(units, v.gone-s.before)
+		}
+	}
+	log := s.log()
+	if len(log) > 0 && s.leaves(log[0], window) <= now {
+		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window) > now })
+		units = max(units, s.through(runs))
+	}
+	return units
+}
+
+func (s *slidingLog) look(l Limit, now, need int64) (left, wait int64) {
+	window := l.Window.Microseconds()
+	own, _ := s.of(l)
+	gone := own.gone(window, now)
+	left = l.Max - int64(own.units()-gone)
+	if left < need {
+		log, last := own.log(), gone+uint32(need-left) // the last unit that has to leave
+		i := sort.Search(len(log), func(i int) bool { return own.through(i+1) >= last })
+		wait = own.leaves(log[i], window) - now
+	}
+	return left, wait
+}
+
+// take takes units in both logs. One for which no limit has been named for a window goes.
+func (s *slidingLog) take(of []Limit, now, units int64, _ bool) {
+	if s.grain == 0 {
+		s.align(of, now)
+	}
+	for log := s; log != nil; log = log.other {
+		log.takeHere(of, now, units)
+	}
+	if s.other != nil && len(s.views) == 0 {
+		*s = *s.other
+	} else if s.other != nil && len(s.other.views) == 0 {
+		s.other = nil
+	}
+}
+
+// takeHere names the limits of an attempt and takes its units. It keeps the newest units, as many as the
+// largest Max and a quarter, 50 at least: older ones decide nothing, unless so many are given back.
+func (s *slidingLog) takeHere(of []Limit, now, units int64) {
+	most := int64(0)
+	for _, l := range of {
+		most = max(most, l.Max)
+		if s.counts(l) {
+			s.name(l, now)
+		}
+	}
+	units = min(units, most) // more would change nothing
+	drop := s.units()
+	for i := range s.views {
+		v := &s.views[i]
+		gone := s.gone(v.window, now)
+		v.gone = s.before + gone
+		drop, most = min(drop, gone), max(most, int64(v.most))
+	}
+	keeps := most + max(50, most/4)
+	drop = max(drop, uint32(max(int64(s.units())+units-keeps, 0)))
+	for len(s.log()) > 0 && s.through(1) <= drop {
+		s.head++
+	}
+	for i := range s.views {
+		v := &s.views[i]
+		v.gone = s.before + max(v.gone-s.before, drop)
+	}
+	s.before += drop
+	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
+
+	if len(s.log()) == 0 {
+		s.birth = now
+		for _, l := range of {
+			if s.counts(l) {
+				s.grain = l.grain()
 			}
-			s.sum += int64(r.n)
-			s.add(at, int64(r.n))
 		}
 	}
+	s.birth = min(s.birth, now) // the clock may have been set back within a part
+	at := ceilDiv(now, s.grain)
+	if log := s.log(); len(log) > 0 {
+		at = max(at, log[len(log)-1].at()) // a charge, before an attempt has found the clock set back
+	}
+	s.add(at, uint32(units))
 }
 
-// add appends units that were taken at this moment. In a log that is being rewritten in place it never passes
-// the runs that are still to be read.
-func (s *slidingLog) add(at, n int64) {
-	if s.head < len(s.runs) {
-		if last := &s.runs[len(s.runs)-1]; last.at() == at {
-			last.n += uint32(n)
+// name notes that an attempt has taken units under a limit.
+func (s *slidingLog) name(l Limit, now int64) {
+	is := view{window: l.Window.Microseconds(), named: now, most: uint32(l.Max), gone: s.before}
+	for i := range s.views {
+		if v := &s.views[i]; v.window == is.window && v.most == is.most {
+			v.named = now
 			return
 		}
 	}
-	s.push(newRun(at, n))
+	s.views = append(s.views, is)
 }
 
-// leaves returns the moment at which a run leaves the limit's window.
-func (s *slidingLog) leaves(r run, l Limit) int64 { return r.at()*s.grain + l.Window.Microseconds() }
-
-// gone returns how many runs have left the window, and their units.
-func (s *slidingLog) gone(l Limit, now int64) (runs int, units int64) {
-	for _, r := range s.runs[s.head:] {
-		if s.leaves(r, l) > now {
-			break
-		}
-		runs++
-		units += int64(r.n)
-	}
-	return runs, units
-}
-
-func (s *slidingLog) look(l Limit, now, need int64) (left, wait, moment int64) {
-	runs, units := s.gone(l, now)
-	left = l.Max - s.sum + units
-	lacking := need - left
-	log := s.runs[s.head+runs:]
-	for _, r := range log {
-		if lacking <= 0 {
-			break
-		}
-		lacking -= int64(r.n)
-		wait = s.leaves(r, l) - now
-	}
-	return left, wait, now
-}
-
-func (s *slidingLog) take(l Limit, now, moment, cost int64) {
-	s.drop(s.gone(l, now))
-	if s.head == len(s.runs) {
-		s.birth, s.grain = now, l.grain()
-	}
-	s.birth = min(s.birth, now) // the clock may have been set back within a part
-	s.sum += cost
-	s.add(ceilDiv(moment, s.grain), cost)
-}
-
-// refused drops the runs that have left when they are many, as the script does.
-func (s *slidingLog) refused(l Limit, now int64) {
-	runs, units := s.gone(l, now)
-	if l.Resolution == 0 && units > 50 || l.Resolution > 0 && runs > 25 {
-		s.drop(runs, units)
+func (s *slidingLog) giveBack(_ []Limit, _, stamp, units int64) {
+	for log := s; log != nil; log = log.other {
+		log.remove(stamp, units)
 	}
 }
 
-func (s *slidingLog) giveBack(_ Limit, _, stamp, cost int64) { s.remove(stamp, cost) }
-
-// remove removes units with the given stamp.
-func (s *slidingLog) remove(stamp, cost int64) {
-	at := ceilDiv(stamp, s.grain)
-	if stamp < s.birth && (!s.oneByOne() || at != ceilDiv(s.birth, s.grain)) {
-		return // the attempt's log was forgotten
+// remove removes units that were taken at stamp.
+func (s *slidingLog) remove(stamp, units int64) {
+	log, at := s.log(), ceilDiv(stamp, s.grain)
+	i := sort.Search(len(log), func(i int) bool { return log[i].at() >= at })
+	if i == len(log) || log[i].at() != at || stamp < s.birth && !s.counts(Limit{}) {
+		return // they have left, or the attempt's log was forgotten
 	}
-	for i := s.head; i < len(s.runs) && cost > 0; i++ {
-		r := &s.runs[i]
-		if r.at() != at {
-			continue
-		}
-		n := min(cost, int64(r.n))
-		r.n -= uint32(n)
-		s.sum -= n
-		cost -= n
-		if r.n == 0 && s.oneByOne() { // else the part stays in the log
-			s.runs = append(s.runs[:i], s.runs[i+1:]...)
-			i--
+	begin, end := s.through(i), s.through(i+1)
+	n := uint32(min(units, int64(end-begin)))
+	for j := range log[i:] {
+		log[i+j].sum -= n
+	}
+	for j := range s.views {
+		v := &s.views[j]
+		if gone := v.gone - s.before; gone >= end {
+			v.gone -= n
+		} else {
+			v.gone = s.before + min(gone, end-n)
 		}
 	}
-	if s.sum == 0 {
-		*s = slidingLog{grain: s.grain}
+	if begin+n == end {
+		s.runs = slices.Delete(s.runs, int(s.head)+i, int(s.head)+i+1)
 	}
 }
 
-// charge adds units of now, or of the newest moment if that is later: the clock was set back.
-func (s *slidingLog) charge(l Limit, now, units int64) {
-	if s.head == len(s.runs) {
-		s.birth = now
-		if l.Window > 0 {
-			s.grain = l.grain()
+func (s *slidingLog) full(l Limit) (full int64) {
+	for ; s != nil; s = s.other {
+		if n := len(s.runs); len(s.log()) > 0 {
+			full = max(full, s.leaves(s.runs[n-1], max(l.Window.Microseconds(), s.window())))
 		}
 	}
-	at := ceilDiv(now, s.grain)
-	n := min(units, mostByParts)
-	if last := len(s.runs) - 1; s.head <= last {
-		at = max(at, s.runs[last].at())
-		if s.runs[last].at() == at {
-			n = min(n, mostByParts-int64(s.runs[last].n))
-		}
-	}
-	s.sum += n
-	s.add(at, n)
-}
-
-// oneByOne reports whether the log counts units one by one: parts are longer.
-func (s *slidingLog) oneByOne() bool { return s.grain == Limit{}.grain() }
-
-func (s *slidingLog) full(l Limit) int64 {
-	log := s.runs[s.head:]
-	if len(log) == 0 {
-		return 0
-	}
-	return s.leaves(log[len(log)-1], l)
+	return full
 }
 
 func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
@@ -187,28 +264,28 @@ func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
 	if cap(runs) > 8 { // of an outage: it is no longer needed
 		runs = nil
 	}
-	*s = slidingLog{runs: runs, sum: l.Max - left, grain: l.grain(), birth: now}
-	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), more)
-	if s.sum > more {
-		s.add(ceilDiv(now, s.grain), s.sum-more)
+	*s = slidingLog{runs: runs, grain: l.grain(), birth: now}
+	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), uint32(more))
+	if taken := l.Max - left; taken > more {
+		s.add(ceilDiv(now, s.grain), uint32(taken-more))
 	}
 }
 
-func (s *slidingLog) drop(runs int, units int64) {
-	s.head += runs
-	s.sum -= units
-}
-
-// push adds a run. When the slice is full, push moves the log to its beginning, or to a new slice if this one
-// is too small or far too large. So a log takes at most a quarter more than it holds, except for what it has
-// dropped since.
-func (s *slidingLog) push(r run) {
+// add appends units that were taken at this moment, the newest of the log. When the slice is full, it moves
+// the log to its beginning, or to a new slice if this one is too small or far too large. So a log takes at
+// most a quarter more than it holds, except for what it has dropped since.
+func (s *slidingLog) add(at int64, units uint32) {
+	log, sum := s.log(), s.before+s.units()+units
+	if n := len(log); n > 0 && log[n-1].at() == at {
+		log[n-1].sum = sum
+		return
+	}
 	if len(s.runs) == cap(s.runs) {
-		log, room := s.runs[s.head:], s.runs
-		if want := len(log) + len(log)/4 + 4; cap(room) < want || cap(room) > 4*want {
+		room := s.runs
+		if want := len(log) + len(log)/4 + 2; cap(room) < want || cap(room) > 4*want {
 			room = make([]run, len(log), want)
 		}
 		s.runs, s.head = room[:copy(room, log)], 0
 	}
-	s.runs = append(s.runs, r)
+	s.runs = append(s.runs, newRun(at, sum))
 }

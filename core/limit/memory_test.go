@@ -472,17 +472,18 @@ func TestMemoryDropsEndedWindows(t *testing.T) {
 
 // TestSlidingLogIsSmall: the bytes per unit of a log, while it fills and while it moves on.
 func TestSlidingLogIsSmall(t *testing.T) {
-	l := PerHour(10_000)
+	of := []Limit{PerHour(10_000)}
 	var s slidingLog
 	now := int64(1e15)
 	for i := range int64(30_000) {
 		now += 360_000 // 10,000 an hour
-		if left, _, _ := s.look(l, now, 1); left < 1 {
+		s.align(of, now)
+		if left, _ := s.look(of[0], now, 1); left < 1 {
 			t.Fatalf("unit %d: %d left", i, left)
 		}
-		s.take(l, now, now, 1)
-		if used := cap(s.runs); int64(used) > s.sum*13/10+64 {
-			t.Fatalf("room for %d moments with %d units in the log", used, s.sum)
+		s.take(of, now, 1, true)
+		if used := cap(s.runs); used > int(s.units())*13/10+64 {
+			t.Fatalf("room for %d moments with %d units in the log", used, s.units())
 		}
 	}
 	if size := reflect.TypeFor[run]().Size(); size != 12 {
@@ -490,16 +491,16 @@ func TestSlidingLogIsSmall(t *testing.T) {
 	}
 
 	var whole slidingLog
-	whole.take(l, now, now, 10_000)
+	whole.take(of, now, 10_000, true)
 	if len(whole.runs) != 1 {
 		t.Errorf("%d runs for units of one moment", len(whole.runs))
 	}
 
-	parts := PerHour(1_000_000_000).WithResolution(60)
+	parts := []Limit{PerHour(1_000_000_000).WithResolution(60)}
 	var byParts slidingLog
 	for range 10_000 {
 		now += 1_000_000
-		byParts.take(parts, now, now, 1000)
+		byParts.take(parts, now, 1000, true)
 	}
 	if used := cap(byParts.runs); used > 100 {
 		t.Errorf("room for %d parts with a resolution of 60", used)
