@@ -40,14 +40,14 @@ func (r run) at() int64 { return int64(r.high)<<32 | int64(r.low) }
 func (s *slidingLog) log() []run { return s.runs[s.head:] }
 
 // through returns how many units of the log are in its first runs.
-func (s *slidingLog) through(runs int) uint32 {
+func (s *slidingLog) through(runs int) int64 {
 	if runs == 0 {
 		return 0
 	}
-	return s.log()[runs-1].sum - s.before
+	return int64(s.runs[int(s.head)+runs-1].sum - s.before)
 }
 
-func (s *slidingLog) units() uint32 { return s.through(len(s.log())) }
+func (s *slidingLog) units() int64 { return s.through(len(s.log())) }
 
 // counts reports whether the log counts in the way of a limit: one by one, or by parts, which are longer.
 func (s *slidingLog) counts(l Limit) bool { return s.grain == Limit{}.grain() == (l.Resolution == 0) }
@@ -118,11 +118,15 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 // leaves returns the moment at which a run leaves a window.
 func (s *slidingLog) leaves(r run, window int64) int64 { return r.at()*s.grain + window }
 
+// noted returns how many units of the log a view has noted as gone; below 0 if they were fewer than the log
+// has dropped.
+func (s *slidingLog) noted(v *view) int64 { return int64(int32(v.gone - s.before)) }
+
 // gone returns how many units of the log have left a window.
-func (s *slidingLog) gone(window, now int64) (units uint32) {
-	for _, v := range s.views {
-		if v.window == window {
-			units = max(units, v.gone-s.before)
+func (s *slidingLog) gone(window, now int64) (units int64) {
+	for i := range s.views {
+		if v := &s.views[i]; v.window == window {
+			units = max(units, s.noted(v))
 		}
 	}
 	log := s.log()
@@ -137,9 +141,9 @@ func (s *slidingLog) look(l Limit, now, need int64) (left, wait int64) {
 	window := l.Window.Microseconds()
 	own, _ := s.of(l)
 	gone := own.gone(window, now)
-	left = l.Max - int64(own.units()-gone)
+	left = l.Max - own.units() + gone
 	if left < need {
-		log, last := own.log(), gone+uint32(need-left) // the last unit that has to leave
+		log, last := own.log(), gone+need-left // the last unit that has to leave
 		i := sort.Search(len(log), func(i int) bool { return own.through(i+1) >= last })
 		wait = own.leaves(log[i], window) - now
 	}
@@ -176,19 +180,14 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 	for i := range s.views {
 		v := &s.views[i]
 		gone := s.gone(v.window, now)
-		v.gone = s.before + gone
+		v.gone = s.before + uint32(gone)
 		drop, most = min(drop, gone), max(most, int64(v.most))
 	}
-	keeps := most + max(50, most/4)
-	drop = max(drop, uint32(max(int64(s.units())+units-keeps, 0)))
+	drop = max(drop, s.units()+units-most-max(50, most/4))
 	for len(s.log()) > 0 && s.through(1) <= drop {
 		s.head++
 	}
-	for i := range s.views {
-		v := &s.views[i]
-		v.gone = s.before + max(v.gone-s.before, drop)
-	}
-	s.before += drop
+	s.before += uint32(drop)
 	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
 
 	if len(s.log()) == 0 {
@@ -204,7 +203,7 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 	if log := s.log(); len(log) > 0 {
 		at = max(at, log[len(log)-1].at()) // a charge, before an attempt has found the clock set back
 	}
-	s.add(at, uint32(units))
+	s.add(at, units)
 }
 
 // name notes that an attempt has taken units under a limit.
@@ -233,16 +232,14 @@ func (s *slidingLog) remove(stamp, units int64) {
 		return // they have left, or the attempt's log was forgotten
 	}
 	begin, end := s.through(i), s.through(i+1)
-	n := uint32(min(units, int64(end-begin)))
+	n := min(units, end-begin)
 	for j := range log[i:] {
-		log[i+j].sum -= n
+		log[i+j].sum -= uint32(n)
 	}
 	for j := range s.views {
 		v := &s.views[j]
-		if gone := v.gone - s.before; gone >= end {
-			v.gone -= n
-		} else {
-			v.gone = s.before + min(gone, end-n)
+		if gone := s.noted(v); gone > end-n {
+			v.gone -= uint32(min(n, gone-(end-n)))
 		}
 	}
 	if begin+n == end {
@@ -265,17 +262,17 @@ func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
 		runs = nil
 	}
 	*s = slidingLog{runs: runs, grain: l.grain(), birth: now}
-	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), uint32(more))
+	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), more)
 	if taken := l.Max - left; taken > more {
-		s.add(ceilDiv(now, s.grain), uint32(taken-more))
+		s.add(ceilDiv(now, s.grain), taken-more)
 	}
 }
 
 // add appends units that were taken at this moment, the newest of the log. When the slice is full, it moves
 // the log to its beginning, or to a new slice if this one is too small or far too large. So a log takes at
 // most a quarter more than it holds, except for what it has dropped since.
-func (s *slidingLog) add(at int64, units uint32) {
-	log, sum := s.log(), s.before+s.units()+units
+func (s *slidingLog) add(at, units int64) {
+	log, sum := s.log(), s.before+uint32(s.units()+units)
 	if n := len(log); n > 0 && log[n-1].at() == at {
 		log[n-1].sum = sum
 		return

@@ -135,10 +135,10 @@ func (s scale) horizon() time.Duration {
 	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
 }
 
-// limits returns limits at random: others if there are any, else only with another Max. A sliding window
-// whose windows change is compared with its definition: TestChangingLimitsAgainstTheirDefinition.
+// limits returns limits at random: others, but by parts only with another Max. Whose parts change is compared
+// with the definition: TestChangingLimitsAgainstTheirDefinition.
 func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
-	if k.name == "SlidingWindow" && before != nil {
+	if slices.ContainsFunc(before, func(l Limit) bool { return l.Resolution > 0 }) {
 		limits = slices.Clone(before)
 		for i := range limits {
 			limits[i].Max = s.maxima[rng.IntN(len(s.maxima))]
@@ -147,7 +147,7 @@ func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
 	}
 	for _, i := range rng.Perm(len(s.windows))[:1+rng.IntN(len(s.windows))] {
 		l := Per(s.maxima[rng.IntN(len(s.maxima))], s.windows[i])
-		if k.name == "SlidingWindow" {
+		if k.name == "SlidingWindow" && before == nil {
 			l.Resolution = []int64{0, 0, 7, 60}[rng.IntN(4)]
 		}
 		limits = append(limits, l)
@@ -289,8 +289,8 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 					}
 				}
 				change := func(rt *rapid.T) {
-					if k.name != "SlidingWindow" || w.limits == nil {
-						w.limits = limitsOf(k).Draw(rt, "limits")
+					if !slices.ContainsFunc(w.limits, func(l Limit) bool { return l.Resolution > 0 }) {
+						w.limits = limitsOf(k, w.limits == nil).Draw(rt, "limits")
 						return
 					}
 					w.limits = slices.Clone(w.limits)
@@ -333,12 +333,13 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 	}
 }
 
-func limitsOf(k kind) *rapid.Generator[[]Limit] {
+// limitsOf returns limits, which may count by parts if that is true.
+func limitsOf(k kind, parts bool) *rapid.Generator[[]Limit] {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
 		window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 61_001 * time.Millisecond,
 			24 * time.Hour}).Draw(rt, "window")
 		l := Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
-		if k.name == "SlidingWindow" {
+		if k.name == "SlidingWindow" && parts {
 			l.Resolution = rapid.SampledFrom([]int64{0, 0, 2, 9}).Draw(rt, "resolution")
 		}
 		return l
@@ -482,7 +483,7 @@ func TestSlidingLogIsSmall(t *testing.T) {
 			t.Fatalf("unit %d: %d left", i, left)
 		}
 		s.take(of, now, 1, true)
-		if used := cap(s.runs); used > int(s.units())*13/10+64 {
+		if used := cap(s.runs); int64(used) > s.units()*13/10+64 {
 			t.Fatalf("room for %d moments with %d units in the log", used, s.units())
 		}
 	}
@@ -504,6 +505,57 @@ func TestSlidingLogIsSmall(t *testing.T) {
 	}
 	if used := cap(byParts.runs); used > 100 {
 		t.Errorf("room for %d parts with a resolution of 60", used)
+	}
+}
+
+// TestTheMemoryHasOneLogForAllLimits: the log of the largest limit, and one by parts only while limits by
+// parts are asked for.
+func TestTheMemoryHasOneLogForAllLimits(t *testing.T) {
+	many := []Limit{Per(100, time.Second), PerMinute(5000), PerHour(9000)}
+	limits := many
+	g, clock := changing(inMemory, kinds[0], &limits)
+	a := core.Attempt{Actor: "ann"}
+	logs := func() (oneByOne, byParts *slidingLog) {
+		b := heldBy(g, "ann")
+		if len(b) != 1 {
+			t.Fatalf("%d counters", len(b))
+		}
+		log := b[0].counter.(*slidingLog)
+		oneByOne, _ = log.of(PerHour(1))
+		byParts, _ = log.of(PerHour(1).WithResolution(2))
+		return oneByOne, byParts
+	}
+	take := func(n int) {
+		t.Helper()
+		for range n {
+			clock.Advance(20 * time.Millisecond)
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		}
+	}
+	take(4000)
+	limits = many[:1] // keeps what the others need for their windows, and no more of its own than they admit
+	take(10_000)
+	if log, parts := logs(); parts != nil || log.units() != 9000+9000/4 {
+		t.Errorf("%d units, by parts %v: want those of the largest Max and a quarter", log.units(), parts)
+	}
+
+	limits = []Limit{PerHour(10_000).WithResolution(60)}
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 2000}), core.ReasonLimited)
+	clock.Advance(time.Hour)
+	take(1)
+	if log, parts := logs(); log != nil || parts == nil || len(parts.log()) > 60 {
+		t.Errorf("one by one %v, by parts %v: want the latter alone, an hour later", log, parts)
+	}
+	limits = append(limits, PerMinute(10))
+	take(9)
+	if log, parts := logs(); log == nil || parts == nil {
+		t.Error("one of both logs is missing")
+	}
+	limits = limits[:1]
+	clock.Advance(time.Minute)
+	take(1)
+	if log, _ := logs(); log != nil {
+		t.Errorf("nobody has asked for %v in a window", log)
 	}
 }
 
