@@ -68,22 +68,29 @@ func (s *slidingLog) window() (longest int64) {
 	return longest
 }
 
-// align gives each limit a log that goes back as far as any.
+// align gives each limit a log that goes back as far as any. Each change of parts rounds up, so two releases
+// in turn must not make it in turn: parts become longer only for room, and shorter by the log that is exact.
 func (s *slidingLog) align(of []Limit, now int64) {
 	for _, l := range of {
+		grain := l.grain()
 		if s.grain == 0 {
-			s.grain = l.grain()
+			s.grain = grain
 		}
-		switch own, other := s.of(l); {
-		case own == nil:
-			s.other = new(slidingLog)
-			s.other.become(other, l.grain(), now)
-		case other != nil && own.window() < min(l.Window.Microseconds(), other.window()):
-			own.become(other, l.grain(), now)
-		case l.grain() > own.grain && own.units() > 0 && len(own.log()) <= maxResolution:
-			// Each change rounds up, so two releases in turn must not make it in turn: longer parts only for room.
-		case l.grain() != own.grain:
-			own.become(own, l.grain(), now)
+		own, other := s.of(l)
+		begins := own == nil
+		if begins {
+			own = &slidingLog{grain: grain}
+			s.other = own
+		}
+		further := other != nil && other.window() >= own.window()
+		switch {
+		case begins || other != nil && own.window() < min(l.Window.Microseconds(), other.window()):
+			own.become(other, min(own.grain, grain), now)
+			own.name(l, now)
+		case grain < own.grain && further:
+			own.become(other, grain, now)
+		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
+			own.become(own, grain, now)
 		}
 	}
 	for log := s; log != nil; log = log.other {
@@ -96,13 +103,12 @@ func (s *slidingLog) align(of []Limit, now int64) {
 // become makes the log one of the units of a log, which may be itself, in another grain. It makes units of
 // the future units of now: the clock was set back, and nobody knows how long before now they were taken.
 func (s *slidingLog) become(from *slidingLog, grain, now int64) {
-	made := slidingLog{grain: grain, birth: now, other: s.other}
-	for _, v := range from.views {
-		made.views = append(made.views, view{v.window, min(v.named, now), v.most, v.gone - from.before})
-	}
-	if from != s {
-		for _, v := range s.views {
-			made.views = append(made.views, view{v.window, min(v.named, now), v.most, 0})
+	made := slidingLog{grain: grain, birth: now, views: s.views, other: s.other}
+	for i := range made.views {
+		v := &made.views[i]
+		v.named = min(v.named, now)
+		if v.gone -= s.before; from != s {
+			v.gone = 0
 		}
 	}
 	for i, r := range from.log() {
@@ -176,6 +182,7 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 		}
 	}
 	units = min(units, most) // more would change nothing
+	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
 	drop := s.units()
 	for i := range s.views {
 		v := &s.views[i]
@@ -188,7 +195,6 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 		s.head++
 	}
 	s.before += uint32(drop)
-	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
 
 	if len(s.log()) == 0 {
 		s.birth = now
@@ -206,16 +212,16 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 	s.add(at, units)
 }
 
-// name notes that an attempt has taken units under a limit.
+// name notes that the log has to keep what a limit counts.
 func (s *slidingLog) name(l Limit, now int64) {
-	is := view{window: l.Window.Microseconds(), named: now, most: uint32(l.Max), gone: s.before}
+	window := l.Window.Microseconds()
 	for i := range s.views {
-		if v := &s.views[i]; v.window == is.window && v.most == is.most {
+		if v := &s.views[i]; v.window == window && v.most == uint32(l.Max) {
 			v.named = now
 			return
 		}
 	}
-	s.views = append(s.views, is)
+	s.views = append(s.views, view{window, now, uint32(l.Max), s.before + uint32(s.gone(window, now))})
 }
 
 func (s *slidingLog) giveBack(_ []Limit, _, stamp, units int64) {

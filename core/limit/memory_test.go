@@ -135,10 +135,10 @@ func (s scale) horizon() time.Duration {
 	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
 }
 
-// limits returns limits at random: others, but by parts only with another Max. Whose parts change is compared
-// with the definition: TestChangingLimitsAgainstTheirDefinition.
+// limits returns limits at random: others if there are any, else only with another Max. A sliding window
+// whose windows change is compared with its definition: TestChangingLimitsAgainstTheirDefinition.
 func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
-	if slices.ContainsFunc(before, func(l Limit) bool { return l.Resolution > 0 }) {
+	if k.name == "SlidingWindow" && before != nil {
 		limits = slices.Clone(before)
 		for i := range limits {
 			limits[i].Max = s.maxima[rng.IntN(len(s.maxima))]
@@ -147,7 +147,7 @@ func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
 	}
 	for _, i := range rng.Perm(len(s.windows))[:1+rng.IntN(len(s.windows))] {
 		l := Per(s.maxima[rng.IntN(len(s.maxima))], s.windows[i])
-		if k.name == "SlidingWindow" && before == nil {
+		if k.name == "SlidingWindow" {
 			l.Resolution = []int64{0, 0, 7, 60}[rng.IntN(4)]
 		}
 		limits = append(limits, l)
@@ -289,8 +289,8 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 					}
 				}
 				change := func(rt *rapid.T) {
-					if !slices.ContainsFunc(w.limits, func(l Limit) bool { return l.Resolution > 0 }) {
-						w.limits = limitsOf(k, w.limits == nil).Draw(rt, "limits")
+					if k.name != "SlidingWindow" || w.limits == nil {
+						w.limits = limitsOf(k).Draw(rt, "limits")
 						return
 					}
 					w.limits = slices.Clone(w.limits)
@@ -333,13 +333,12 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 	}
 }
 
-// limitsOf returns limits, which may count by parts if that is true.
-func limitsOf(k kind, parts bool) *rapid.Generator[[]Limit] {
+func limitsOf(k kind) *rapid.Generator[[]Limit] {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(rt *rapid.T) Limit {
 		window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 61_001 * time.Millisecond,
 			24 * time.Hour}).Draw(rt, "window")
 		l := Per(rapid.Int64Range(1, 7).Draw(rt, "max"), window)
-		if k.name == "SlidingWindow" && parts {
+		if k.name == "SlidingWindow" {
 			l.Resolution = rapid.SampledFrom([]int64{0, 0, 2, 9}).Draw(rt, "resolution")
 		}
 		return l
@@ -557,6 +556,21 @@ func TestTheMemoryHasOneLogForAllLimits(t *testing.T) {
 	if log, _ := logs(); log != nil {
 		t.Errorf("nobody has asked for %v in a window", log)
 	}
+}
+
+// TestAPeekByLongPartsLeavesShortOnesAsTheyAre: they were made anew of the long ones, so a unit that had left
+// ten seconds counted for half a minute more.
+func TestAPeekByLongPartsLeavesShortOnesAsTheyAre(t *testing.T) {
+	short := []Limit{Per(2, 10*time.Second).WithResolution(2), PerMinute(4)}
+	limits := short
+	g, clock := changing(inMemory, kinds[0], &limits)
+	a := core.Attempt{Actor: "ann", Cost: 2}
+	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+	clock.Advance(18 * time.Second)
+	limits = []Limit{PerMinute(4), Per(1, 61*time.Second).WithResolution(2)}
+	guardtest.WantReason(t, peek(t, g, core.Attempt{Actor: "ann"}), core.ReasonLimited)
+	limits = short
+	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 }
 
 // TestMemoryKeepsNoCallersText: a key has its own short text.

@@ -366,7 +366,7 @@ func TestMemorySpendsAsTheScripts(t *testing.T) {
 						rt.Fatal(err)
 					}
 				}
-				w.limits = limitsOf(k, true).Draw(rt, "limits")
+				w.limits = limitsOf(k).Draw(rt, "limits")
 				var allowed []answers
 				rt.Repeat(map[string]func(*rapid.T){
 					"advance": func(rt *rapid.T) {
