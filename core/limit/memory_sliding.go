@@ -68,34 +68,44 @@ func (s *slidingLog) window() (longest int64) {
 	return longest
 }
 
-// align gives each limit a log that goes back as far as any. Each change of parts rounds up, so two releases
-// in turn must not make it in turn: parts become longer only for room, and shorter by the log that is exact.
+// deciding returns the log that decides about a limit: its own, unless only the other one goes back far
+// enough. The other one decides until an attempt is allowed: then provide makes the limit's own of it.
+func (s *slidingLog) deciding(l Limit) *slidingLog {
+	own, other := s.of(l)
+	if own == nil || other != nil && own.window() < min(l.Window.Microseconds(), other.window()) {
+		return other
+	}
+	return own
+}
+
 func (s *slidingLog) align(of []Limit, now int64) {
-	for _, l := range of {
-		grain := l.grain()
-		if s.grain == 0 {
-			s.grain = grain
-		}
-		own, other := s.of(l)
-		begins := own == nil
-		if begins {
-			own = &slidingLog{grain: grain}
-			s.other = own
-		}
-		further := other != nil && other.window() >= own.window()
-		switch {
-		case begins || other != nil && own.window() < min(l.Window.Microseconds(), other.window()):
-			own.become(other, min(own.grain, grain), now)
-			own.name(l, now)
-		case grain < own.grain && further:
-			own.become(other, grain, now)
-		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
-			own.become(own, grain, now)
-		}
+	if s.grain == 0 {
+		s.grain = of[0].grain()
 	}
 	for log := s; log != nil; log = log.other {
 		if n := len(log.log()); n > 0 && log.log()[n-1].at() > ceilDiv(now, log.grain) {
 			log.become(log, log.grain, now)
+		}
+	}
+}
+
+// provide gives each limit its log. Each change of parts rounds up, so two releases in turn must not make it
+// in turn: parts become longer only for room, and shorter by the log that is exact.
+func (s *slidingLog) provide(of []Limit, now int64) {
+	for _, l := range of {
+		own, other := s.of(l)
+		from, grain := s.deciding(l), l.grain()
+		if own == nil {
+			own = &slidingLog{grain: grain}
+			s.other = own
+		}
+		switch {
+		case from != own:
+			own.become(from, min(own.grain, grain), now)
+		case grain < own.grain && other != nil && other.window() >= own.window():
+			own.become(other, grain, now)
+		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
+			own.become(own, grain, now)
 		}
 	}
 }
@@ -121,45 +131,57 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 	*s = made
 }
 
-// leaves returns the moment at which a run leaves a window.
-func (s *slidingLog) leaves(r run, window int64) int64 { return r.at()*s.grain + window }
+// leaves returns the moment at which a run leaves a window, as a limit counts that has such a part; 0: none
+// but those of the log.
+func (s *slidingLog) leaves(r run, window, part int64) int64 {
+	moment := r.at() * s.grain
+	if part > 0 {
+		moment = ceilDiv(moment, part) * part
+	}
+	return moment + window
+}
 
 // noted returns how many units of the log a view has noted as gone; below 0 if they were fewer than the log
 // has dropped.
 func (s *slidingLog) noted(v *view) int64 { return int64(int32(v.gone - s.before)) }
 
 // gone returns how many units of the log have left a window.
-func (s *slidingLog) gone(window, now int64) (units int64) {
+func (s *slidingLog) gone(window, part, now int64) (units int64) {
 	for i := range s.views {
 		if v := &s.views[i]; v.window == window {
 			units = max(units, s.noted(v))
 		}
 	}
 	log := s.log()
-	if len(log) > 0 && s.leaves(log[0], window) <= now {
-		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window) > now })
+	if len(log) > 0 && s.leaves(log[0], window, part) <= now {
+		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window, part) > now })
 		units = max(units, s.through(runs))
 	}
 	return units
 }
 
 func (s *slidingLog) look(l Limit, now, need int64) (left, wait int64) {
-	window := l.Window.Microseconds()
-	own, _ := s.of(l)
-	gone := own.gone(window, now)
-	left = l.Max - own.units() + gone
+	log, window, part := s.deciding(l), l.Window.Microseconds(), int64(0)
+	if !log.counts(l) && l.Resolution > 0 {
+		part = l.grain()
+	}
+	gone := log.gone(window, part, now)
+	left = l.Max - log.units() + gone
 	if left < need {
-		log, last := own.log(), gone+need-left // the last unit that has to leave
-		i := sort.Search(len(log), func(i int) bool { return own.through(i+1) >= last })
-		wait = own.leaves(log[i], window) - now
+		runs, last := log.log(), gone+need-left // the last unit that has to leave
+		i := sort.Search(len(runs), func(i int) bool { return log.through(i+1) >= last })
+		wait = log.leaves(runs[i], window, part) - now
 	}
 	return left, wait
 }
 
 // take takes units in both logs. One for which no limit has been named for a window goes.
-func (s *slidingLog) take(of []Limit, now, units int64, _ bool) {
+func (s *slidingLog) take(of []Limit, now, units int64, admitted bool) {
 	if s.grain == 0 {
 		s.align(of, now)
+	}
+	if admitted || len(s.log()) == 0 && s.other == nil {
+		s.provide(of, now)
 	}
 	for log := s; log != nil; log = log.other {
 		log.takeHere(of, now, units)
@@ -186,7 +208,7 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 	drop := s.units()
 	for i := range s.views {
 		v := &s.views[i]
-		gone := s.gone(v.window, now)
+		gone := s.gone(v.window, 0, now)
 		v.gone = s.before + uint32(gone)
 		drop, most = min(drop, gone), max(most, int64(v.most))
 	}
@@ -221,7 +243,7 @@ func (s *slidingLog) name(l Limit, now int64) {
 			return
 		}
 	}
-	s.views = append(s.views, view{window, now, uint32(l.Max), s.before + uint32(s.gone(window, now))})
+	s.views = append(s.views, view{window, now, uint32(l.Max), s.before + uint32(s.gone(window, 0, now))})
 }
 
 func (s *slidingLog) giveBack(_ []Limit, _, stamp, units int64) {
@@ -256,7 +278,7 @@ func (s *slidingLog) remove(stamp, units int64) {
 func (s *slidingLog) full(l Limit) (full int64) {
 	for ; s != nil; s = s.other {
 		if n := len(s.runs); len(s.log()) > 0 {
-			full = max(full, s.leaves(s.runs[n-1], max(l.Window.Microseconds(), s.window())))
+			full = max(full, s.leaves(s.runs[n-1], max(l.Window.Microseconds(), s.window()), 0))
 		}
 	}
 	return full
