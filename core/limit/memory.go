@@ -154,12 +154,16 @@ func newMemory(newCounter func() counter, keys int, oneLog bool) *memory {
 	return &memory{newCounter: newCounter, budgets: newBudgets(keys), oneLog: oneLog}
 }
 
+// use calls f with the attempt's budget and the time, and keeps what it returns: see budgets.
+func (m *memory) use(a *core.Attempt, now int64, f func(held budget, now int64) budget) {
+	key := memoryKeyOf(a)
+	m.budgets.use(&key, now, func(held budget) budget { return f(held, m.budgets.inOrder(&key, now)) })
+}
+
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
 func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v verdict) {
-	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget {
-		now = m.budgets.inOrder(&key, now)
+	m.use(a, now, func(held budget, now int64) budget {
 		b := m.withCounters(held, limits, now)
 		b.each(limits, func(c *windowCounter, of []Limit) { c.align(of, now) })
 		if v = b.weigh(limits, cost, now); !v.allowed {
@@ -169,7 +173,9 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 			b.take(limits, now, cost, true)
 			held = b
 		}
-		v.resets = b.resets(limits[v.binding], now, v.remaining)
+		if l := limits[v.binding]; v.remaining < l.Max {
+			_, v.resets = b.of(l).look(l, now, v.remaining+1)
+		}
 		return held
 	})
 	return v
@@ -205,33 +211,17 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 // if none does, the limit with the fewest units left.
 func (b budget) weigh(limits []Limit, cost, now int64) verdict {
 	need := max(cost, 1)
-	binding := -1
-	var refused bool
-	var remaining, retry int64
+	v := verdict{allowed: true, binding: -1, moment: now}
 	for i, l := range limits {
 		left, wait := b.of(l).look(l, now, need)
-		if left < need {
-			if !refused || wait > retry {
-				refused, binding, remaining, retry = true, i, left, wait
-			}
-		} else if !refused && (binding < 0 || left-cost < remaining) {
-			binding, remaining = i, left-cost
+		switch {
+		case left < need && (v.allowed || wait > v.moment):
+			v.allowed, v.binding, v.remaining, v.moment = false, i, left, wait
+		case left >= need && v.allowed && (v.binding < 0 || left-cost < v.remaining):
+			v.binding, v.remaining = i, left-cost
 		}
 	}
-	moment := now
-	if refused {
-		moment = retry
-	}
-	return verdict{allowed: !refused, binding: binding, remaining: remaining, moment: moment}
-}
-
-// resets returns how long it takes until a limit that has left units has one more, in microseconds.
-func (b budget) resets(l Limit, now, left int64) int64 {
-	if left >= l.Max {
-		return 0
-	}
-	_, wait := b.of(l).look(l, now, left+1)
-	return wait
+	return v
 }
 
 // hear lets the counter of the binding limit go on from what Redis has answered to an attempt. The answer
@@ -242,9 +232,7 @@ func (m *memory) hear(a *core.Attempt, limits []Limit, v verdict, now int64) {
 		resets = v.moment // until the cost fits
 		more = max(a.Cost-max(v.remaining, 0), 1)
 	}
-	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget {
-		now = m.budgets.inOrder(&key, now)
+	m.use(a, now, func(held budget, now int64) budget {
 		b := m.withCounters(held, binding, now)
 		b.of(binding[0]).hear(binding, now, v.remaining, more, resets)
 		return b
@@ -266,9 +254,7 @@ func (c *windowCounter) hear(of []Limit, now, left, more, resets int64) {
 
 // giveBack returns units of those that an attempt took at stamp.
 func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int64) {
-	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget {
-		now = m.budgets.inOrder(&key, now)
+	m.use(a, now, func(held budget, now int64) budget {
 		held.each(limits, func(c *windowCounter, of []Limit) { c.giveBack(of, now, stamp, units) })
 		return held
 	})
@@ -276,9 +262,7 @@ func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int
 
 // charge takes units that an attempt has cost beyond those that it took.
 func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
-	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget {
-		now = m.budgets.inOrder(&key, now)
+	m.use(a, now, func(held budget, now int64) budget {
 		b := m.withCounters(held, limits, now)
 		b.take(limits, now, units, false)
 		return b
@@ -287,8 +271,7 @@ func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 
 // forget drops the counters of the limits.
 func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
-	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget {
+	m.use(a, now, func(held budget, _ int64) budget {
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool { return len(c.mine(limits)) > 0 })
 	})
 }

@@ -40,14 +40,14 @@ func (r run) at() int64 { return int64(r.high)<<32 | int64(r.low) }
 func (s *slidingLog) log() []run { return s.runs[s.head:] }
 
 // through returns how many units of the log are in its first runs.
-func (s *slidingLog) through(runs int) uint32 {
+func (s *slidingLog) through(runs int) int64 {
 	if runs == 0 {
 		return 0
 	}
-	return s.log()[runs-1].sum - s.before
+	return int64(s.runs[int(s.head)+runs-1].sum - s.before)
 }
 
-func (s *slidingLog) units() uint32 { return s.through(len(s.log())) }
+func (s *slidingLog) units() int64 { return s.through(len(s.log())) }
 
 // counts reports whether the log counts in the way of a limit: one by one, or by parts, which are longer.
 func (s *slidingLog) counts(l Limit) bool { return s.grain == Limit{}.grain() == (l.Resolution == 0) }
@@ -68,23 +68,19 @@ func (s *slidingLog) window() (longest int64) {
 	return longest
 }
 
-// align gives each limit a log that goes back as far as any.
+// deciding returns the log that decides about a limit: its own, unless only the other one goes back far
+// enough. The other one decides until an attempt is allowed: then provide makes the limit's own of it.
+func (s *slidingLog) deciding(l Limit) *slidingLog {
+	own, other := s.of(l)
+	if own == nil || other != nil && own.window() < min(l.Window.Microseconds(), other.window()) {
+		return other
+	}
+	return own
+}
+
 func (s *slidingLog) align(of []Limit, now int64) {
-	for _, l := range of {
-		if s.grain == 0 {
-			s.grain = l.grain()
-		}
-		switch own, other := s.of(l); {
-		case own == nil:
-			s.other = new(slidingLog)
-			s.other.become(other, l.grain(), now)
-		case other != nil && own.window() < min(l.Window.Microseconds(), other.window()):
-			own.become(other, l.grain(), now)
-		case l.grain() > own.grain && own.units() > 0 && len(own.log()) <= maxResolution:
-			// Each change rounds up, so two releases in turn must not make it in turn: longer parts only for room.
-		case l.grain() != own.grain:
-			own.become(own, l.grain(), now)
-		}
+	if s.grain == 0 {
+		s.grain = of[0].grain()
 	}
 	for log := s; log != nil; log = log.other {
 		if n := len(log.log()); n > 0 && log.log()[n-1].at() > ceilDiv(now, log.grain) {
@@ -93,16 +89,36 @@ func (s *slidingLog) align(of []Limit, now int64) {
 	}
 }
 
+// provide gives each limit its log. Each change of parts rounds up, so two releases in turn must not make it
+// in turn: parts become longer only for room, and shorter by the log that is exact.
+func (s *slidingLog) provide(of []Limit, now int64) {
+	for _, l := range of {
+		own, other := s.of(l)
+		from, grain := s.deciding(l), l.grain()
+		if own == nil {
+			own = &slidingLog{grain: grain}
+			s.other = own
+		}
+		switch {
+		case from != own:
+			own.become(from, min(own.grain, grain), now)
+		case grain < own.grain && other != nil && other.window() >= own.window():
+			own.become(other, grain, now)
+		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
+			own.become(own, grain, now)
+		}
+	}
+}
+
 // become makes the log one of the units of a log, which may be itself, in another grain. It makes units of
 // the future units of now: the clock was set back, and nobody knows how long before now they were taken.
 func (s *slidingLog) become(from *slidingLog, grain, now int64) {
-	made := slidingLog{grain: grain, birth: now, other: s.other}
-	for _, v := range from.views {
-		made.views = append(made.views, view{v.window, min(v.named, now), v.most, v.gone - from.before})
-	}
-	if from != s {
-		for _, v := range s.views {
-			made.views = append(made.views, view{v.window, min(v.named, now), v.most, 0})
+	made := slidingLog{grain: grain, birth: now, views: s.views, other: s.other}
+	for i := range made.views {
+		v := &made.views[i]
+		v.named = min(v.named, now)
+		if v.gone -= s.before; from != s {
+			v.gone = 0
 		}
 	}
 	for i, r := range from.log() {
@@ -115,41 +131,57 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 	*s = made
 }
 
-// leaves returns the moment at which a run leaves a window.
-func (s *slidingLog) leaves(r run, window int64) int64 { return r.at()*s.grain + window }
+// leaves returns the moment at which a run leaves a window, as a limit counts that has such a part; 0: none
+// but those of the log.
+func (s *slidingLog) leaves(r run, window, part int64) int64 {
+	moment := r.at() * s.grain
+	if part > 0 {
+		moment = ceilDiv(moment, part) * part
+	}
+	return moment + window
+}
+
+// noted returns how many units of the log a view has noted as gone; below 0 if they were fewer than the log
+// has dropped.
+func (s *slidingLog) noted(v *view) int64 { return int64(int32(v.gone - s.before)) }
 
 // gone returns how many units of the log have left a window.
-func (s *slidingLog) gone(window, now int64) (units uint32) {
-	for _, v := range s.views {
-		if v.window == window {
-			units = max(units, v.gone-s.before)
+func (s *slidingLog) gone(window, part, now int64) (units int64) {
+	for i := range s.views {
+		if v := &s.views[i]; v.window == window {
+			units = max(units, s.noted(v))
 		}
 	}
 	log := s.log()
-	if len(log) > 0 && s.leaves(log[0], window) <= now {
-		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window) > now })
+	if len(log) > 0 && s.leaves(log[0], window, part) <= now {
+		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window, part) > now })
 		units = max(units, s.through(runs))
 	}
 	return units
 }
 
 func (s *slidingLog) look(l Limit, now, need int64) (left, wait int64) {
-	window := l.Window.Microseconds()
-	own, _ := s.of(l)
-	gone := own.gone(window, now)
-	left = l.Max - int64(own.units()-gone)
+	log, window, part := s.deciding(l), l.Window.Microseconds(), int64(0)
+	if !log.counts(l) && l.Resolution > 0 {
+		part = l.grain()
+	}
+	gone := log.gone(window, part, now)
+	left = l.Max - log.units() + gone
 	if left < need {
-		log, last := own.log(), gone+uint32(need-left) // the last unit that has to leave
-		i := sort.Search(len(log), func(i int) bool { return own.through(i+1) >= last })
-		wait = own.leaves(log[i], window) - now
+		runs, last := log.log(), gone+need-left // the last unit that has to leave
+		i := sort.Search(len(runs), func(i int) bool { return log.through(i+1) >= last })
+		wait = log.leaves(runs[i], window, part) - now
 	}
 	return left, wait
 }
 
 // take takes units in both logs. One for which no limit has been named for a window goes.
-func (s *slidingLog) take(of []Limit, now, units int64, _ bool) {
+func (s *slidingLog) take(of []Limit, now, units int64, admitted bool) {
 	if s.grain == 0 {
 		s.align(of, now)
+	}
+	if admitted || len(s.log()) == 0 && s.other == nil {
+		s.provide(of, now)
 	}
 	for log := s; log != nil; log = log.other {
 		log.takeHere(of, now, units)
@@ -172,24 +204,19 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 		}
 	}
 	units = min(units, most) // more would change nothing
+	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
 	drop := s.units()
 	for i := range s.views {
 		v := &s.views[i]
-		gone := s.gone(v.window, now)
-		v.gone = s.before + gone
+		gone := s.gone(v.window, 0, now)
+		v.gone = s.before + uint32(gone)
 		drop, most = min(drop, gone), max(most, int64(v.most))
 	}
-	keeps := most + max(50, most/4)
-	drop = max(drop, uint32(max(int64(s.units())+units-keeps, 0)))
+	drop = max(drop, s.units()+units-most-max(50, most/4))
 	for len(s.log()) > 0 && s.through(1) <= drop {
 		s.head++
 	}
-	for i := range s.views {
-		v := &s.views[i]
-		v.gone = s.before + max(v.gone-s.before, drop)
-	}
-	s.before += drop
-	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
+	s.before += uint32(drop)
 
 	if len(s.log()) == 0 {
 		s.birth = now
@@ -204,19 +231,19 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 	if log := s.log(); len(log) > 0 {
 		at = max(at, log[len(log)-1].at()) // a charge, before an attempt has found the clock set back
 	}
-	s.add(at, uint32(units))
+	s.add(at, units)
 }
 
-// name notes that an attempt has taken units under a limit.
+// name notes that the log has to keep what a limit counts.
 func (s *slidingLog) name(l Limit, now int64) {
-	is := view{window: l.Window.Microseconds(), named: now, most: uint32(l.Max), gone: s.before}
+	window := l.Window.Microseconds()
 	for i := range s.views {
-		if v := &s.views[i]; v.window == is.window && v.most == is.most {
+		if v := &s.views[i]; v.window == window && v.most == uint32(l.Max) {
 			v.named = now
 			return
 		}
 	}
-	s.views = append(s.views, is)
+	s.views = append(s.views, view{window, now, uint32(l.Max), s.before + uint32(s.gone(window, 0, now))})
 }
 
 func (s *slidingLog) giveBack(_ []Limit, _, stamp, units int64) {
@@ -233,16 +260,14 @@ func (s *slidingLog) remove(stamp, units int64) {
 		return // they have left, or the attempt's log was forgotten
 	}
 	begin, end := s.through(i), s.through(i+1)
-	n := uint32(min(units, int64(end-begin)))
+	n := min(units, end-begin)
 	for j := range log[i:] {
-		log[i+j].sum -= n
+		log[i+j].sum -= uint32(n)
 	}
 	for j := range s.views {
 		v := &s.views[j]
-		if gone := v.gone - s.before; gone >= end {
-			v.gone -= n
-		} else {
-			v.gone = s.before + min(gone, end-n)
+		if gone := s.noted(v); gone > end-n {
+			v.gone -= uint32(min(n, gone-(end-n)))
 		}
 	}
 	if begin+n == end {
@@ -253,7 +278,7 @@ func (s *slidingLog) remove(stamp, units int64) {
 func (s *slidingLog) full(l Limit) (full int64) {
 	for ; s != nil; s = s.other {
 		if n := len(s.runs); len(s.log()) > 0 {
-			full = max(full, s.leaves(s.runs[n-1], max(l.Window.Microseconds(), s.window())))
+			full = max(full, s.leaves(s.runs[n-1], max(l.Window.Microseconds(), s.window()), 0))
 		}
 	}
 	return full
@@ -265,17 +290,17 @@ func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
 		runs = nil
 	}
 	*s = slidingLog{runs: runs, grain: l.grain(), birth: now}
-	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), uint32(more))
+	s.add(ceilDiv(now+resets-l.Window.Microseconds(), s.grain), more)
 	if taken := l.Max - left; taken > more {
-		s.add(ceilDiv(now, s.grain), uint32(taken-more))
+		s.add(ceilDiv(now, s.grain), taken-more)
 	}
 }
 
 // add appends units that were taken at this moment, the newest of the log. When the slice is full, it moves
 // the log to its beginning, or to a new slice if this one is too small or far too large. So a log takes at
 // most a quarter more than it holds, except for what it has dropped since.
-func (s *slidingLog) add(at int64, units uint32) {
-	log, sum := s.log(), s.before+s.units()+units
+func (s *slidingLog) add(at, units int64) {
+	log, sum := s.log(), s.before+uint32(s.units()+units)
 	if n := len(log); n > 0 && log[n-1].at() == at {
 		log[n-1].sum = sum
 		return

@@ -482,7 +482,7 @@ func TestSlidingLogIsSmall(t *testing.T) {
 			t.Fatalf("unit %d: %d left", i, left)
 		}
 		s.take(of, now, 1, true)
-		if used := cap(s.runs); used > int(s.units())*13/10+64 {
+		if used := cap(s.runs); int64(used) > s.units()*13/10+64 {
 			t.Fatalf("room for %d moments with %d units in the log", used, s.units())
 		}
 	}
@@ -505,6 +505,72 @@ func TestSlidingLogIsSmall(t *testing.T) {
 	if used := cap(byParts.runs); used > 100 {
 		t.Errorf("room for %d parts with a resolution of 60", used)
 	}
+}
+
+// TestTheMemoryHasOneLogForAllLimits: the log of the largest limit, and one by parts only while limits by
+// parts are asked for.
+func TestTheMemoryHasOneLogForAllLimits(t *testing.T) {
+	many := []Limit{Per(100, time.Second), PerMinute(5000), PerHour(9000)}
+	limits := many
+	g, clock := changing(inMemory, kinds[0], &limits)
+	a := core.Attempt{Actor: "ann"}
+	logs := func() (oneByOne, byParts *slidingLog) {
+		b := heldBy(g, "ann")
+		if len(b) != 1 {
+			t.Fatalf("%d counters", len(b))
+		}
+		log := b[0].counter.(*slidingLog)
+		oneByOne, _ = log.of(PerHour(1))
+		byParts, _ = log.of(PerHour(1).WithResolution(2))
+		return oneByOne, byParts
+	}
+	take := func(n int) {
+		t.Helper()
+		for range n {
+			clock.Advance(20 * time.Millisecond)
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		}
+	}
+	take(4000)
+	limits = many[:1] // keeps what the others need for their windows, and no more of its own than they admit
+	take(10_000)
+	if log, parts := logs(); parts != nil || log.units() != 9000+9000/4 {
+		t.Errorf("%d units, by parts %v: want those of the largest Max and a quarter", log.units(), parts)
+	}
+
+	limits = []Limit{PerHour(10_000).WithResolution(60)}
+	guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Cost: 2000}), core.ReasonLimited)
+	clock.Advance(time.Hour)
+	take(1)
+	if log, parts := logs(); log != nil || parts == nil || len(parts.log()) > 60 {
+		t.Errorf("one by one %v, by parts %v: want the latter alone, an hour later", log, parts)
+	}
+	limits = append(limits, PerMinute(10))
+	take(9)
+	if log, parts := logs(); log == nil || parts == nil {
+		t.Error("one of both logs is missing")
+	}
+	limits = limits[:1]
+	clock.Advance(time.Minute)
+	take(1)
+	if log, _ := logs(); log != nil {
+		t.Errorf("nobody has asked for %v in a window", log)
+	}
+}
+
+// TestAPeekByLongPartsLeavesShortOnesAsTheyAre: they were made anew of the long ones, so a unit that had left
+// ten seconds counted for half a minute more.
+func TestAPeekByLongPartsLeavesShortOnesAsTheyAre(t *testing.T) {
+	short := []Limit{Per(2, 10*time.Second).WithResolution(2), PerMinute(4)}
+	limits := short
+	g, clock := changing(inMemory, kinds[0], &limits)
+	a := core.Attempt{Actor: "ann", Cost: 2}
+	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+	clock.Advance(18 * time.Second)
+	limits = []Limit{PerMinute(4), Per(1, 61*time.Second).WithResolution(2)}
+	guardtest.WantReason(t, peek(t, g, core.Attempt{Actor: "ann"}), core.ReasonLimited)
+	limits = short
+	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 }
 
 // TestMemoryKeepsNoCallersText: a key has its own short text.
