@@ -263,7 +263,7 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // Otherwise its actor has the whole limit again before the window is over. A client with more than n
 // addresses can evict the budgets of others, and its own.
 //
-// A budget with one limit takes 180 to 300 bytes, with addresses as actors. A sliding window takes 12 to 16
+// A budget with one limit takes 180 to 320 bytes, with addresses as actors. A sliding window takes 12 to 16
 // bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
 // less than 1.
 func WithMemoryKeys(n int) Option {
