@@ -21,15 +21,31 @@ import (
 // definition is what was admitted, whatever the limits were.
 type definition struct {
 	units []admittedUnit
-	named map[Limit]int64 // when attempts were allowed under a limit last, by its Max and Window
-	part  int64           // the longest part by which units were counted
-	told  []string        // what happened
+	named []naming // of the attempts that were allowed and not given back
+	part  int64    // the longest part by which units were counted
+	told  []string // what happened
+}
+
+// naming is an attempt that was allowed under a limit. One that is given back has never been made, so the log
+// need not be kept for it.
+type naming struct {
+	at          int64
+	max, window int64
+}
+
+// givenBack notes a refund of what was admitted at a moment.
+func (d *definition) givenBack(at int64) {
+	for i, u := range d.units {
+		d.units[i].may = u.may || u.at == at
+	}
+	d.named = slices.DeleteFunc(d.named, func(n naming) bool { return n.at == at })
+	d.forget()
 }
 
 // forget forgets for which limits units are kept when there may be none: a log without units goes.
 func (d *definition) forget() {
 	if !slices.ContainsFunc(d.units, func(u admittedUnit) bool { return !u.may }) {
-		clear(d.named)
+		d.named = nil
 	}
 }
 
@@ -63,9 +79,9 @@ func (d *definition) most(l Limit, now int64) (n int64) {
 
 // keeps returns for how long the log keeps units at least, and how many of them.
 func (d *definition) keeps(now int64) (longest, units int64) {
-	for l, at := range d.named {
-		if now-at < l.Window.Microseconds() {
-			longest, units = max(longest, l.Window.Microseconds()), max(units, l.Max)
+	for _, n := range d.named {
+		if now-n.at < n.window {
+			longest, units = max(longest, n.window), max(units, n.max)
 		}
 	}
 	return longest, units + 50
@@ -95,7 +111,7 @@ func (d *definition) judge(rt *rapid.T, limits []Limit, now, cost int64, is core
 	d.drop(now)
 	for _, l := range limits {
 		d.part = max(d.part, l.grain())
-		d.named[Limit{Max: l.Max, Window: l.Window}] = now
+		d.named = append(d.named, naming{now, l.Max, l.Window.Microseconds()})
 	}
 	for range cost {
 		d.units = append(d.units, admittedUnit{at: now})
@@ -145,7 +161,7 @@ func TestChangingLimitsAgainstTheirDefinition(t *testing.T) {
 				func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 			pace := rapid.SampledFrom([]time.Duration{30 * time.Microsecond, 700 * time.Millisecond, time.Second,
 				20 * time.Second}).Draw(rt, "pace")
-			d := &definition{named: map[Limit]int64{}, part: Limit{}.grain()}
+			d := &definition{part: Limit{}.grain()}
 			var allowed []core.Decision
 			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 				limits = sharedParts(rapid.SampledFrom(releases).Draw(rt, "release"))
@@ -162,11 +178,8 @@ func TestChangingLimitsAgainstTheirDefinition(t *testing.T) {
 					if err := g.Refund(t.Context(), allowed[n]); err != nil {
 						rt.Fatal(err)
 					}
-					for i, u := range d.units {
-						d.units[i].may = u.may || u.at == stampOf(allowed[n])
-					}
 					d.told = append(d.told, fmt.Sprintf("%d: refund of %d", now, stampOf(allowed[n])))
-					d.forget()
+					d.givenBack(stampOf(allowed[n]))
 					allowed = slices.Delete(allowed, n, n+1)
 					continue
 				case action < 6:
