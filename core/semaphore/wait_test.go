@@ -277,12 +277,13 @@ func TestWaitersWhoseRepliesAreLost(t *testing.T) {
 
 // TestWaitersRace: many who wait, some of whom give up, never hold more than there is, and leave nothing.
 func TestWaitersRace(t *testing.T) {
-	eachPair(t, Options{Max: 3, Wait: maxWait}, func(t *testing.T, one, two *Guard) {
+	const callers = 16 // in memory both guards of a pair are one, with one line
+	eachPair(t, Options{Max: 3, Wait: maxWait, Waiters: callers}, func(t *testing.T, one, two *Guard) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		var held, most, served atomic.Int64
 		var all sync.WaitGroup
-		for i := range uint64(16) {
+		for i := range uint64(callers) {
 			all.Go(func() {
 				rng, g := rand.New(rand.NewPCG(seed, i)), []*Guard{one, two}[i%2]
 				for range 8 {
