@@ -2,6 +2,7 @@ package waitingroom
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -218,7 +219,7 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 	for again := false; ; again = true {
 		place := v.picture.place(t.index)
-		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark())
+		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
 		if err != nil {
 			return v.stay(err, t, place)
 		}
@@ -250,11 +251,15 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 	}
 }
 
-// stay keeps somebody waiting whom Redis does not let in since it does not answer. Who comes back with a pass
-// that has to be renewed is left to the outage policy, as is who has just come.
+// stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
+// ends. Who has just come is left to the outage policy.
 func (v *visit) stay(err error, t ticket, place int64) error {
-	if v.d.Attempt.Token == "" || t.isPass() {
+	switch {
+	case errors.Is(err, context.Canceled), v.d.Attempt.Token == "":
 		return err
+	case t.isPass():
+		v.let(t, core.SourceRemembered)
+		return nil
 	}
 	v.mu.Lock()
 	if len(v.seen) < held {
@@ -315,7 +320,7 @@ func (v *visit) poll(w waits) time.Duration {
 	if w.Estimate > 0 {
 		near = min(max(w.Estimate/2, poll/4, time.Second), poll)
 	}
-	return near - near/10 + rand.N(near/5+1)
+	return near - rand.N(near/5+1)
 }
 
 // capacity is how many may be inside, unless the operator has set another number.

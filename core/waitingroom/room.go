@@ -42,7 +42,7 @@ type Options struct {
 	// or more. Default: 2 minutes, or Pass if that is shorter.
 	Idle time.Duration
 	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. Who has not asked
-	// for twice as long, and a half, is passed over until they ask. Default 20 seconds.
+	// for twice as long, and a half, is passed over until they ask. Whole seconds. Default 20 seconds.
 	Poll time.Duration
 	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll, since they hear of it
 	// when they ask next. Default 1.5 Poll.
@@ -161,6 +161,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("Idle is %v: set 10 s or more, and no more than Pass, which is %v", o.Idle, o.Pass)
 	case o.Poll < time.Second || o.Poll > 5*time.Minute:
 		return fmt.Errorf("Poll is %v: set 1 s to 5 min", o.Poll)
+	case o.Poll%time.Second != 0:
+		return fmt.Errorf("Poll is %v: set whole seconds, as Retry-After has them", o.Poll)
 	case o.Grace < o.interval() || o.Grace > time.Hour:
 		return fmt.Errorf("Grace is %v: set 1.25 Poll, which is %v, to 1 h", o.Grace, o.interval())
 	case o.Keep < time.Minute || o.Keep > 30*24*time.Hour:

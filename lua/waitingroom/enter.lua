@@ -1,14 +1,16 @@
 -- Waiting room: lets the holder of a place that is called enter, and answers the same when it is asked again.
 -- A holder of a free place is noted as here; if nobody who is here has a lower one and there is room, they
 -- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that was
--- lost, the visitor gets one of the indices in front of all others, once.
+-- lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and has a
+-- pass that has not ended, waits at their place again.
 --
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
---                 place is here), high (the highest place that was ever called), turn (of presence), limit
+--                 place is here), high (the highest place that was ever called), turn (when the
+--                 interval began), limit
 --                 (the operator's capacity), state, text, lobby, quiet (nobody enters before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free; 255 called; else the mark of the holder who has used it
+--       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has used it
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -27,12 +29,13 @@
 --       12 base     of the visitor's number
 --       13 place    of the visitor
 --       14 id       of the visitor
---       15 mark     1 to 254, of the id
+--       15 mark     1 to 253, of the id
+--       16 end      of the pass that the visitor has; 0: they have none
 -- Returns {answer, now, ...}
 --         {'in', now, until, end}  until: when the pass ends, if it is not renewed; end: when in any case
 --         {'wait', now}            the visitor is here, and waits
 --         {'moved', now, base, index}  the same with another number
---         {'over', now}            the number has been used
+--         {'over', now}            the number has been used, and the pass has ended
 --         {'stale', now}           the process knows too little, and nothing was done
 
 local room, here, seen, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -41,7 +44,7 @@ local now, capacity, pass, idle = tonumber(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, A
 local grace, interval, keep = ARGV[5] + 0, ARGV[6] + 0, ARGV[7]
 local opens, draw, known = ARGV[8] + 0, ARGV[9] == '1', ARGV[10]
 local quiet_for, FIRST = math.max(idle, grace), 65536 -- FIRST: the place of the first arrival
-local held, place, id, own = ARGV[12], ARGV[13] + 0, ARGV[14], ARGV[15] + 0
+local held, place, id, own, had = ARGV[12], ARGV[13] + 0, ARGV[14], ARGV[15] + 0, ARGV[16] + 0
 -- shared clock
 if not now then
   local time = redis.call('TIME')
@@ -66,6 +69,7 @@ if not base then
   last = last + 0
   if base == '0' then
     base = string.format('%.0f', math.floor(now / 1000))
+    redis.call('DEL', here, seen, taken, inside, passes, called, left)
   else -- any number may have been called, and some may have been given that the process does not know
     last = last + 100000
     high, quiet = last, now + quiet_for
@@ -78,14 +82,13 @@ if lobby == '' and now >= opens then
     quiet = math.max(quiet, now + interval)
   end
 end
-local this = math.floor(now / interval)
-if this ~= turn then -- who was seen in the last interval is still here
-  if this == turn + 1 and redis.call('EXISTS', seen) == 1 then
+if now >= turn + interval then -- who was seen in the last interval is still here
+  if now < turn + 2 * interval and redis.call('EXISTS', seen) == 1 then
     redis.call('RENAME', seen, here)
   else
     redis.call('DEL', here, seen)
   end
-  turn = this
+  turn = now
 end
 -- end room
 -- shared leavers
@@ -142,7 +145,7 @@ elseif ends then
   ends = ends + 0
 elseif moved then
   answer = {'moved', now, base, moved + 0}
-elseif held ~= base or byte and byte ~= 0 and byte ~= 255 and byte ~= own then
+elseif held ~= base or byte and byte > 0 and byte < 254 and byte ~= own then
   local moves = (redis.call('HGET', room, 'moves') or 0) + 0
   if moves >= 10000 or late + 1 >= FIRST then
     return {'over', now}
@@ -151,9 +154,12 @@ elseif held ~= base or byte and byte ~= 0 and byte ~= 255 and byte ~= own then
   redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. held .. ':' .. member, late)
   present(late)
   answer = {'moved', now, base, late}
-elseif byte == own then
+elseif byte == 254 or byte == own and had <= now then
   return {'over', now}
 else
+  if byte == own then
+    redis.call('SETRANGE', taken, place, '\0')
+  end
   if byte ~= 255 then
     present(place)
     if state == 'open' and lobby ~= '' and now >= quiet and free > 0 and first() == place then
@@ -162,7 +168,7 @@ else
     end
   end
   if byte == 255 and state == 'open' and free >= 0 and now >= quiet then
-    ends = now + pass
+    ends = had > 0 and math.min(had, now + pass) or now + pass
     redis.call('ZREM', called, place)
     redis.call('SETRANGE', taken, place, string.char(own))
     redis.call('HSET', passes, member, string.format('%.0f', ends))

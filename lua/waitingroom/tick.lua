@@ -2,11 +2,12 @@
 -- process asks once a second.
 --
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
---                 place is here), high (the highest place that was ever called), turn (of presence), limit
+--                 place is here), high (the highest place that was ever called), turn (when the
+--                 interval began), limit
 --                 (the operator's capacity), state, text, lobby, quiet (nobody enters before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free; 255 called; else the mark of the holder who has used it
+--       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has used it
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -63,6 +64,7 @@ if not base then
   last = last + 0
   if base == '0' then
     base = string.format('%.0f', math.floor(now / 1000))
+    redis.call('DEL', here, seen, taken, inside, passes, called, left)
   else -- any number may have been called, and some may have been given that the process does not know
     last = last + 100000
     high, quiet = last, now + quiet_for
@@ -75,14 +77,13 @@ if lobby == '' and now >= opens then
     quiet = math.max(quiet, now + interval)
   end
 end
-local this = math.floor(now / interval)
-if this ~= turn then -- who was seen in the last interval is still here
-  if this == turn + 1 and redis.call('EXISTS', seen) == 1 then
+if now >= turn + interval then -- who was seen in the last interval is still here
+  if now < turn + 2 * interval and redis.call('EXISTS', seen) == 1 then
     redis.call('RENAME', seen, here)
   else
     redis.call('DEL', here, seen)
   end
-  turn = this
+  turn = now
 end
 -- end room
 -- shared leavers

@@ -1,7 +1,6 @@
 -- Reads the room, and makes one where it is missing: anew, or as the process has known it, after which nobody
 -- enters until each pass that was given has ended. The room has a clock of its own, which never runs back.
--- opened: this call is the first one at or after the opening.
--- needs: now, room, here, seen, known, opens, draw, interval, quiet_for, FIRST
+-- needs: now, room, here, seen, taken, inside, passes, called, left, known, opens, draw, interval, quiet_for, FIRST
 -- gives: now, base, last, late, front, high, turn, limit, state, lobby, quiet, entered, ahead, text, seed
 
 local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'high', 'turn', 'limit',
@@ -21,6 +20,7 @@ if not base then
   last = last + 0
   if base == '0' then
     base = string.format('%.0f', math.floor(now / 1000))
+    redis.call('DEL', here, seen, taken, inside, passes, called, left)
   else -- any number may have been called, and some may have been given that the process does not know
     last = last + 100000
     high, quiet = last, now + quiet_for
@@ -33,12 +33,11 @@ if lobby == '' and now >= opens then
     quiet = math.max(quiet, now + interval)
   end
 end
-local this = math.floor(now / interval)
-if this ~= turn then -- who was seen in the last interval is still here
-  if this == turn + 1 and redis.call('EXISTS', seen) == 1 then
+if now >= turn + interval then -- who was seen in the last interval is still here
+  if now < turn + 2 * interval and redis.call('EXISTS', seen) == 1 then
     redis.call('RENAME', seen, here)
   else
     redis.call('DEL', here, seen)
   end
-  turn = this
+  turn = now
 end
