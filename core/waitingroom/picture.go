@@ -17,18 +17,19 @@ type picture struct {
 	sent time.Time // when the call was sent that brought it
 	now  int64     // the room's clock, in milliseconds
 
-	base                       string
-	last, high                 int64
-	free, inside, called       int64
-	lobby                      string // how many came before the opening; empty: not open yet
-	quiet, entered             int64
-	state, limit, text, seed   string
-	counts                     []int64 // how many are here before the first places, the first two sizes of them …
-	from, size                 int64   // the first place counted, and how many are counted together
-	left                       map[string]bool
-	drawn                      []uint32 // the place of each arrival before the opening; nil: not drawn
-	rate                       float64  // visitors per second who enter
-	rated                      *picture // a picture from which the rate is measured
+	base                     string
+	last, high               int64
+	free, inside, called     int64
+	lobby                    string // how many came before the opening; empty: not open yet
+	quiet, entered           int64
+	state, limit, text, seed string
+	counts                   []int64 // how many are here before the first places, the first two sizes of them …
+	from, size               int64   // the first place counted, and how many are counted together
+	upTo                     int64   // the last number then
+	left                     map[string]bool
+	drawn                    []uint32 // the place of each arrival before the opening; nil: not drawn
+	rate                     float64  // visitors per second who enter
+	rated                    *picture // a picture from which the rate is measured
 }
 
 // The states of a room.
@@ -64,8 +65,8 @@ func (p *picture) place(index int64) int64 {
 func (p *picture) ahead(place int64) int64 {
 	all := p.counts[len(p.counts)-1]
 	switch n := int64(len(p.counts) - 1); {
-	case place > p.last: // who came after the picture
-		return all + place - p.last - 1
+	case place > p.upTo: // who came later, and was not called either
+		return all + max(place-max(p.upTo, p.high)-1, 0)
 	case place <= p.from || n == 0:
 		return 0
 	default:
@@ -218,12 +219,12 @@ func (p *picture) count(fields []string) error {
 		}
 		numbers[i] = n
 	}
-	if len(numbers) < 3 || numbers[2] < 1 {
+	if len(numbers) < 4 || numbers[2] < 1 {
 		return fmt.Errorf("a count of visitors has %d numbers", len(numbers))
 	}
-	p.from, p.size = numbers[1], numbers[2]
-	p.counts = make([]int64, len(numbers)-2)
-	for i, n := range numbers[3:] {
+	p.from, p.size, p.upTo = numbers[1], numbers[2], numbers[3]
+	p.counts = make([]int64, len(numbers)-3)
+	for i, n := range numbers[4:] {
 		p.counts[i+1] = p.counts[i] + n
 	}
 	return nil

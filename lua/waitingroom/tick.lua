@@ -29,7 +29,8 @@
 --       then member, mark, until, end  "place:id", and times of passes that were used
 -- Returns {now, base, last, high, free, inside, called, lobby, quiet, entered, state, limit, text, seed, count,
 --         until, ..., left, ...}
---       count   "moment from size n ...": how many are here, of each size places from one on
+--       count   "moment from size last n ...": how many were here at a moment, of each size places from one on; last
+--               was the last number then
 --       until   of each pass, 0: it has ended
 --       left    "place:id" of those who have given their pass back before it ends
 
@@ -182,7 +183,7 @@ if not count or now - string.match(count, '^%d+') >= 900 then
   for byte = from, math.floor(last / 8), size do
     counts[#counts + 1] = redis.call('BITCOUNT', here, byte, byte + size - 1)
   end
-  count = string.format('%.0f %.0f %.0f ', now, from * 8, size * 8) .. table.concat(counts, ' ')
+  count = string.format('%.0f %.0f %.0f %.0f ', now, from * 8, size * 8, last) .. table.concat(counts, ' ')
   redis.call('HSET', room, 'count', count)
 end
 -- shared save
