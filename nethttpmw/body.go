@@ -30,6 +30,9 @@ func (f *Refusal) text(r *http.Request, form form) (text Text) {
 	}
 	answer := f.described()
 	if form == formPage {
+		if text == (Text{}) && len(answer.Pages) > 0 {
+			text = textIn(answer.Pages, r.Header["Accept-Language"])
+		}
 		text.Title = cmp.Or(text.Title, answer.PageTitle)
 		text.Detail = cmp.Or(text.Detail, answer.PageDetail)
 	}

@@ -111,7 +111,6 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
-	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	simple := func(name string, run func(context.Context) error) kit.Operation {
 		return kit.Operation{Name: name, Changes: true, Reversible: true,
 			Run: func(ctx context.Context, _ kit.Input) (any, error) { return nil, run(ctx) }}
@@ -121,15 +120,7 @@ func (g *Guard) Describe() kit.Description {
 		Settings: []kit.Detail{{Name: "capacity", Value: g.options.Capacity},
 			{Name: "pass", Value: g.options.Pass.String()}, {Name: "idle", Value: g.options.Idle.String()},
 			{Name: "poll", Value: g.options.Poll.String()}, {Name: "grace", Value: g.options.Grace.String()}},
-		Answers: append(kit.StandardAnswers(core.ReasonClosed),
-			kit.Answer{Reason: ReasonWaiting, Status: 429, Title: "Waiting", Expected: true,
-				Detail: "You are in line. Ask again after the time in Retry-After.", Type: types + "waiting",
-				PageTitle:  "You are in line",
-				PageDetail: "You keep your place while this page is open. It goes on by itself."},
-			kit.Answer{Reason: ReasonElsewhere, Status: 429, Title: "Waiting", Expected: true,
-				Detail: "The ticket belongs to another client. You have a place of your own in line.",
-				Type:   types + "elsewhere", PageTitle: "You are in line",
-				PageDetail: "Your ticket is in use in another browser, so you have a place of your own here."}),
+		Answers: g.answers(),
 		Operations: []kit.Operation{
 			{Name: "peek", Run: func(ctx context.Context, _ kit.Input) (any, error) { return g.Peek(ctx) }},
 			{Name: "set-capacity", Changes: true, Reversible: true,
@@ -148,4 +139,27 @@ func (g *Guard) Describe() kit.Description {
 		},
 		Ops: []string{"check", "peek", "set-capacity", "pause", "close", "open", "leave"},
 	}
+}
+
+// answers are the answers to those who wait, or cannot come in any more.
+func (g *Guard) answers() []kit.Answer {
+	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
+	waiting := kit.Answer{
+		Reason: ReasonWaiting, Status: g.options.ProgramStatus, Title: "Waiting", Expected: true,
+		Detail: "You are in line. Ask again after the time in Retry-After.", Type: types + "waiting",
+		PageTitle: "You are in line", PageStatus: g.options.PageStatus, Waits: true,
+		PageDetail: "You keep your place while this page is open. It goes on by itself.",
+		Pages: []kit.PageText{{Lang: "zh-Hans", Title: "您正在排队",
+			Detail: "请保持此页面打开，您的位置会一直保留，轮到您时会自动进入。"}},
+	}
+	elsewhere := waiting
+	elsewhere.Reason, elsewhere.Type = ReasonElsewhere, types+"elsewhere"
+	elsewhere.Detail = "The ticket belongs to another client. You have a place of your own in line."
+	elsewhere.PageDetail = "Your ticket is in use in another browser, so you have a place of your own here."
+	elsewhere.Pages = []kit.PageText{{Lang: "zh-Hans", Title: "您正在排队",
+		Detail: "您的排队凭证正在另一个浏览器中使用，因此您在这里有一个新的位置。"}}
+	over, _ := kit.StandardAnswer(core.ReasonClosed)
+	over.PageStatus = g.options.PageStatus
+	over.Pages = []kit.PageText{{Lang: "zh-Hans", Title: "已关闭", Detail: "目前无法进入。"}}
+	return []kit.Answer{over, waiting, elsewhere}
 }

@@ -1,6 +1,7 @@
 package waitingroom
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -58,6 +59,10 @@ type Options struct {
 	Secrets [][]byte
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
+	// PageStatus is the HTTP status of the page that people who wait see: 200 to 599. Default 200.
+	PageStatus int
+	// ProgramStatus is that of the answer to all others who wait, 202 or 429. Default 429.
+	ProgramStatus int
 }
 
 // Guard is a waiting room. Make one with [New]. It is safe for concurrent use.
@@ -149,6 +154,8 @@ func (o *Options) complete() {
 	if o.Keep == 0 {
 		o.Keep = 24 * time.Hour
 	}
+	o.PageStatus = cmp.Or(o.PageStatus, 200)
+	o.ProgramStatus = cmp.Or(o.ProgramStatus, 429)
 }
 
 func (o *Options) check() error {
@@ -167,6 +174,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("Grace is %v: set 1.25 Poll, which is %v, to 1 h", o.Grace, o.interval())
 	case o.Keep < time.Minute || o.Keep > 30*24*time.Hour:
 		return fmt.Errorf("Keep is %v: set 1 min to 30 days", o.Keep)
+	case o.PageStatus < 200 || o.PageStatus > 599:
+		return fmt.Errorf("PageStatus is %d: set 200 to 599", o.PageStatus)
+	case o.ProgramStatus != 202 && o.ProgramStatus != 429:
+		return fmt.Errorf("ProgramStatus is %d: set 202 or 429", o.ProgramStatus)
 	case len(o.Secrets) == 0:
 		return fmt.Errorf("Secrets are missing: set one of 32 random bytes, the same in all processes")
 	}
