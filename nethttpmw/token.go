@@ -137,18 +137,21 @@ func (p *Passage) keepTokens(h http.Header) {
 		return
 	}
 	keep(h, p.fields.tokens()) // a handler may have replaced its cookies
-	directives := []string{"private"}
+	directives, private := []string{"private"}, false
 	for _, line := range h["Cache-Control"] {
 		for line != "" {
 			var one string
 			one, line = cut(line, ',')
 			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(one)), "=")
+			private = private || name == "no-store"
 			if !slices.Contains([]string{"", "public", "private", "s-maxage", "proxy-revalidate"}, name) {
 				directives = append(directives, strings.TrimSpace(one))
 			}
 		}
 	}
-	h.Set("Cache-Control", strings.Join(directives, ", "))
+	if !private {
+		h.Set("Cache-Control", strings.Join(directives, ", "))
+	}
 	for name := range h { // these take precedence for some caches (RFC 9213)
 		if strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "X-Accel-Expires" {
 			h.Del(name)
