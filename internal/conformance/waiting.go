@@ -349,7 +349,7 @@ func pagesOfTheApplicationForWhoWaits(s *scene) {
 	}
 }
 
-// ticketsOnThisMachine: browsers take no __Host- cookie by HTTP, so development has one without.
+// ticketsOnThisMachine: not all browsers take Secure cookies by HTTP, so development has one without.
 func ticketsOnThisMachine(s *scene) {
 	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1}))
 	srv := s.serve(app)

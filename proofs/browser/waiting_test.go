@@ -29,7 +29,8 @@ func newCrowded(t *testing.T, name string, o waitingroom.Options) *crowded {
 	t.Helper()
 	b := redistest.Mini(t)
 	o.Capacity, o.Poll, o.Secrets = 1, time.Second, [][]byte{[]byte("a secret of sixteen bytes")}
-	c := &crowded{Guard: waitingroom.New(core.New(b.Client, core.WithPrefix(b.Prefix)), name, o)}
+	c := &crowded{Guard: waitingroom.New(core.New(b.Client, core.WithPrefix(b.Prefix),
+		core.WithDeadline(10*time.Second)), name, o)}
 	if o.Opens.IsZero() {
 		var err error
 		if c.taken, err = c.Check(t.Context(), core.Attempt{Actor: "first"}); err != nil || !c.taken.Allowed {
@@ -167,20 +168,4 @@ func TestALobbyOpens(t *testing.T) {
 	}
 	b.audit(views[0])
 	b.eventually(heading + `==="Welcome"`)
-}
-
-// TestBrowsersTakeNoHostCookieByHTTP is why the ticket has a plain cookie on a loopback host.
-func TestBrowsersTakeNoHostCookieByHTTP(t *testing.T) {
-	home := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("Set-Cookie", "__Host-gatehouse-probe=1; Path=/; Secure; SameSite=Lax")
-		w.Header().Add("Set-Cookie", "gatehouse-probe=1; Path=/; SameSite=Lax")
-		static("<!DOCTYPE html><html lang=en><title>t</title><main>"+r.Header.Get("Cookie")+"</main>").ServeHTTP(w, r)
-	}))
-	for _, at := range []string{home, strings.Replace(home, "127.0.0.1", "localhost", 1)} {
-		b := open(t, views[0], at)
-		b.visit(at)
-		if got := b.text("main"); !strings.Contains(got, "gatehouse-probe=1") || strings.Contains(got, "__Host-") {
-			t.Errorf("%s: the browser sends %q", at, got)
-		}
-	}
 }
