@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -26,6 +27,9 @@ func setUpMistakesPanic(s *scene) {
 	local.OnOutage = core.FailLocal
 	secret := site
 	secret.Headers = nethttpmw.Headers{Hide: true, Legacy: true}
+	judged, empty, strange := site, site, site
+	judged.Failed, judged.Counted = func(int) bool { return false }, []int{http.StatusUnauthorized}
+	empty.Counted, strange.Counted = []int{}, []int{http.StatusUnauthorized, 4010}
 	for _, c := range []struct {
 		name  string
 		rules []nethttpmw.Rule
@@ -45,6 +49,10 @@ func setUpMistakesPanic(s *scene) {
 			[]string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
 		{"figures both hidden and shown", []nethttpmw.Rule{secret},
 			[]string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
+		{"two words on who counts", []nethttpmw.Rule{judged},
+			[]string{"rule 1", `"site"`, "Failed", "Counted", "set one of them"}},
+		{"no status counts", []nethttpmw.Rule{empty}, []string{"rule 1", `"site"`, "empty Counted", "leave it out"}},
+		{"no status", []nethttpmw.Rule{strange}, []string{"rule 1", `"site"`, "4010", "http.StatusUnauthorized"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })
