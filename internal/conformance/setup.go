@@ -67,6 +67,41 @@ func setUpMistakesPanic(s *scene) {
 	}
 }
 
+// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only.
+func oneLinePerAddress(s *scene) {
+	ask := func(app http.Handler, peer, forwarded string, want int) {
+		s.Helper()
+		r := request(http.MethodGet, "/")
+		r.RemoteAddr = peer + ":4711"
+		if forwarded != "" {
+			r.Header.Set("X-Forwarded-For", forwarded)
+			r.Header.Set("X-Real-Ip", forwarded)
+		}
+		if w := send(app, r); w.Code != want {
+			s.Errorf("%s for %q: %d %s, want %d", peer, forwarded, w.Code, w.Body, want)
+		}
+	}
+	gate := core.NewMemory()
+	direct := s.framework.PerIP(gate, limit.PerHour(2))
+	ask(direct, "203.0.113.7", "", 200)
+	ask(direct, "203.0.113.7", "198.51.100.1", 200) // a forged header is no other client
+	ask(direct, "203.0.113.7", "198.51.100.2", 429)
+	ask(direct, "203.0.113.8", "203.0.113.7", 200)
+
+	behind := s.framework.PerIP(core.NewMemory(), limit.PerHour(1), keyfuncs.TrustProxies("10.0.0.0/8"))
+	ask(behind, "10.0.0.1", "198.51.100.66, 203.0.113.7", 200)
+	ask(behind, "10.0.0.2", "198.51.100.67, 203.0.113.7", 429)
+	ask(behind, "10.0.0.1", "203.0.113.8", 200)
+	ask(behind, "203.0.113.9", "203.0.113.8", 200)
+
+	twice := panicked(func() { s.framework.PerIP(gate, limit.PerHour(1)) })
+	for _, want := range []string{`"per-ip"`, "use one guard in both places"} {
+		if !strings.Contains(twice, want) {
+			s.Errorf("PerIP twice panics with %q, want %q in it", twice, want)
+		}
+	}
+}
+
 // panicked returns what f panics with.
 func panicked(f func()) (text string) {
 	defer func() {
