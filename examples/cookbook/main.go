@@ -1,5 +1,5 @@
 // Command cookbook serves the recipes of the cookbook: posts, autocomplete, markets and lists, on a
-// Redis inside the process or on that of REDIS_URL. README.md in this folder has the recipes, and requests to try.
+// Redis inside the process or on that of REDIS_URL. README.md in this folder has them, and requests to try.
 //
 //	go run ./examples/cookbook
 package main
