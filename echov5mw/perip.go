@@ -12,9 +12,9 @@ import (
 //
 //	e.Use(ratelimit.PerIP(gate, limit.PerMinute(100)))
 //
-// It is short for a [Rule] over a limit.SlidingWindow named "per-ip", whose Who is keyfuncs.IP. The address is
-// the peer's, whatever headers say: behind proxies name them, with keyfuncs.TrustProxies, or all clients share
-// one budget. Until Redis is back after an outage, each process counts for itself.
+// It is short for a [Rule] over a limit.SlidingWindow named "per-ip", whose Who is keyfuncs.IP. The address
+// is the peer's, whatever headers say: behind proxies name them, with keyfuncs.TrustProxies, or all clients
+// share one budget. Until Redis is back after an outage, each process counts for itself.
 //
 // An engine has one: PerIP panics when it is called twice with an engine. To guard several groups of routes,
 // keep the middleware in a variable; for another limit, or several, write the rule.

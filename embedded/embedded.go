@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Unless returns a client of the Redis at url, such as redis://user:password@127.0.0.1:6379/0. If url is empty,
-// it starts a Redis inside the process, says so in one line of the log, and returns a client of that.
+// Unless returns a client of the Redis at url, such as redis://user:password@127.0.0.1:6379/0. If url is
+// empty, it starts a Redis inside the process, says so in one line of the log, and returns a client of that.
 //
 // Unless is for the beginning of a program: like the functions that make guards it panics where that cannot
 // work, and the panic says what to do. It sends nothing to the Redis at url: a program starts while Redis is
@@ -35,8 +35,8 @@ func Unless(url string) *redis.Client {
 	return client
 }
 
-// Connect is [Unless] for a program that handles the error, and that says itself what it runs on: inside is the
-// Redis inside the process, which runs until its Close, or nil if url names another one.
+// Connect is [Unless] for a program that handles the error, and that says itself what it runs on: inside is
+// the Redis inside the process, which runs until its Close, or nil if url names another one.
 //
 // An error does not contain the URL, which may have a password.
 func Connect(url string) (client *redis.Client, inside *miniredis.Miniredis, err error) {
@@ -58,8 +58,8 @@ func Connect(url string) (client *redis.Client, inside *miniredis.Miniredis, err
 	return redis.NewClient(tuned(&redis.Options{Addr: inside.Addr(), MaxRetries: 1})), inside, nil
 }
 
-// tuned sets what guards want of a client: calls keep their deadline without a goroutine each, and a port that
-// refuses connections is not dialled again and again, so that a call fails at once and says why.
+// tuned sets what guards want of a client: calls keep their deadline without a goroutine each, and a port
+// that refuses connections is not dialled again and again, so that a call fails at once and says why.
 func tuned(options *redis.Options) *redis.Options {
 	options.ContextTimeoutEnabled = true
 	options.DialerRetries = 1
@@ -69,14 +69,16 @@ func tuned(options *redis.Options) *redis.Options {
 // parse reads a URL. go-redis and net/url quote parts of a bad one in their errors, such as what follows a
 // colon, which may be part of a password: so the errors here are fixed texts.
 func parse(url string) (*redis.Options, error) {
-	const write = "write it as redis://user:password@127.0.0.1:6379/0, or leave it out for a Redis inside this process"
-	switch scheme, _, found := strings.Cut(url, "://"); {
-	case !found || scheme != "redis" && scheme != "rediss" && scheme != "unix":
-		return nil, errors.New("embedded: the URL of Redis does not begin with redis://, rediss:// or unix://: " + write)
+	const write = ": write it as redis://user:password@127.0.0.1:6379/0, or leave it out for a Redis " +
+		"inside this process"
+	scheme, _, found := strings.Cut(url, "://")
+	if !found || scheme != "redis" && scheme != "rediss" && scheme != "unix" {
+		return nil, errors.New("embedded: the URL of Redis does not begin with redis://, rediss:// or unix://" +
+			write)
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, errors.New("embedded: the URL of Redis cannot be read: " + write +
+		return nil, errors.New("embedded: the URL of Redis cannot be read" + write +
 			"; in a password, a character such as # or / is written as its percent code")
 	}
 	return tuned(options), nil

@@ -89,7 +89,8 @@ func TestOneLineSaysThatCountsAreLost(t *testing.T) {
 	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "lost when this one ends") {
+	text := log.String()
+	if strings.Count(text, "\n") != 1 || !strings.Contains(text, "lost when this one ends") {
 		t.Errorf("logged %q", text)
 	}
 	log.Reset()
@@ -129,7 +130,8 @@ func TestABadURLSaysWhatToWrite(t *testing.T) {
 func TestARedisThatIsDownFailsAtOnce(t *testing.T) {
 	rdb := embedded.Unless("redis://127.0.0.1:1") // tcpmux; nothing listens there
 	defer rdb.Close()
-	_, err := seckill.New(core.New(rdb), "sale", seckill.Options{}).Open(t.Context(), "tv", seckill.Sale{Stock: 1})
+	sale := seckill.New(core.New(rdb), "sale", seckill.Options{})
+	_, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 1})
 	const want = "redis at 127.0.0.1:1 refused the connection: start it there, or correct the address"
 	if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want %s", err, want)
@@ -154,7 +156,7 @@ func TestOnlyProgramsThatImportItCompileARedis(t *testing.T) {
 	if importers != "embedded\n" {
 		t.Errorf("these import miniredis, want embedded alone:\n%s", importers)
 	}
-	for _, used := range []string{"../ginmw", "../echomw", "../nethttpmw", "../config", "../deferred", "../operator"} {
+	for _, used := range []string{"../ginmw", "../echomw", "../nethttpmw", "../config", "../deferred"} {
 		output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", used).Output()
 		if err != nil || strings.Contains(string(output), "miniredis") {
 			t.Errorf("%s compiles miniredis: %v", used, err)

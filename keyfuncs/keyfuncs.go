@@ -94,8 +94,8 @@ func FunctionOf(err error) string {
 
 // FieldOf returns the name of the field that a client has left out, where clients know the name because they
 // send it: of a [Form] field, a [Query] parameter, a [JSON] member ("order.sku"), or "Idempotency-Key". It is
-// empty for all other errors. The names of headers and cookies are not told: a proxy or the application may be
-// who sets them, and a client need not know which of them makes somebody.
+// empty for all other errors. The names of headers and cookies are not told: a proxy or the application may
+// be who sets them, and a client need not know which of them makes somebody.
 func FieldOf(err error) string {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f.field

@@ -35,8 +35,8 @@
 //
 // The rules are settled by the status of the response. A failed request (status 400 or above, a panic, a
 // client that disconnected before a response) gives back the vote or the units that it took. Rate limits and
-// red packets count however the request ends, unless Rule.Failed or Rule.Counted says otherwise. If Redis is unavailable, the
-// pipeline retries in the background, and core.Drain waits for that at the end of a process.
+// red packets count however the request ends, unless Rule.Failed or Rule.Counted says otherwise. If Redis is
+// unavailable, the pipeline retries in the background, and core.Drain waits for that at the end of a process.
 //
 // # Outages
 //

@@ -119,7 +119,8 @@ func (c *connection) named(node string, err error) error {
 	if node == "" {
 		return err
 	}
-	if dial := (*net.OpError)(nil); isDial(err) && errors.As(err, &dial) && errors.Is(dial, syscall.ECONNREFUSED) {
+	dial := (*net.OpError)(nil)
+	if isDial(err) && errors.As(err, &dial) && errors.Is(dial, syscall.ECONNREFUSED) {
 		if dial.Addr != nil && dial.Addr.String() != node {
 			node += ": " + dial.Addr.String() // such as a server that Sentinel has named
 		}

@@ -1,5 +1,6 @@
 // Command nethttp guards three net/http endpoints: it limits requests by address, counts each vote once, and
-// runs a flash sale (seckill) that cannot oversell. It runs on a Redis inside the process, or on that of REDIS_URL.
+// runs a flash sale (seckill) that cannot oversell. It runs on a Redis inside the process, or on that of
+// REDIS_URL.
 //
 //	go run ./examples/nethttp
 //	curl -i http://127.0.0.1:8080/

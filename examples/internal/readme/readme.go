@@ -70,9 +70,9 @@ func Run(t *testing.T, app func(*core.Engine) http.Handler, paths ...string) {
 	unknown(t, rdb, afresh.URL, paths[0])
 }
 
-// RunAlone builds the test's own main.go and runs it with no Redis and no REDIS_URL, as the README says, but on
-// a free port. It has to say where it listens and what it counts on, and to answer the lines of the README's
-// console that ask for one of the paths.
+// RunAlone builds the test's own main.go and runs it with no Redis and no REDIS_URL, as the README says, but
+// on a free port. It has to say where it listens and what it counts on, and to answer the lines of the
+// README's console that ask for one of the paths.
 func RunAlone(t *testing.T, paths ...string) {
 	t.Helper()
 	redistest.Need(t, "bash", "curl", "sort", "uniq")
