@@ -36,6 +36,7 @@ func TestCommandsOfTheDocumentsAreThere(t *testing.T) {
 					if why := missing(t, folder, command); why != "" {
 						t.Errorf("%s: %s: %s", document, command, why)
 					}
+					t.Logf("%s: %s", document, command)
 				}
 			}
 		}
