@@ -16,7 +16,8 @@ type Framework struct {
 	Build func(App) http.Handler
 	// Mount makes the adapter's middleware and discards it. It is for rules that must panic.
 	Mount func(rules ...nethttpmw.Rule)
-	// PerIP makes an application with the adapter's PerIP in front of GET /, which replies "ok".
+	// PerIP makes an application with the adapter's PerIP in front of GET /, which replies "ok". Nil: it
+	// has none.
 	PerIP func(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler
 	// Fast leaves redis-server out where redistest.All is wanted. It is for another router behind an adapter
 	// that is tested on redis-server.

@@ -67,8 +67,12 @@ func setUpMistakesPanic(s *scene) {
 	}
 }
 
-// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only.
+// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only. An adapter
+// may leave it out.
 func oneLinePerAddress(s *scene) {
+	if s.framework.PerIP == nil {
+		return
+	}
 	ask := func(app http.Handler, peer, forwarded string, want int) {
 		s.Helper()
 		r := request(http.MethodGet, "/")
