@@ -67,8 +67,8 @@ func setUpMistakesPanic(s *scene) {
 	}
 }
 
-// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only. An adapter
-// may leave it out.
+// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only. An
+// adapter may leave it out.
 func oneLinePerAddress(s *scene) {
 	if s.framework.PerIP == nil {
 		return
