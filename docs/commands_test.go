@@ -14,12 +14,19 @@ import (
 // shell is a block of shell commands in a document, with what is above it.
 var shell = regexp.MustCompile("(?ms)((?:^[ \\t]*<!-- not run: [^\\n]* -->\\n)?)^[ \\t]*```(?:sh|bash)\\n(.*?)^[ \\t]*```$")
 
-// TestCommandsOfTheDocumentsAreThere: each command of a shell block names what exists: a target of make, a
-// package and its tests, a script. Other commands are in a block of TestACloneIsEnough, or under a comment that
-// says why they cannot run. (Blocks of consoles run: see docs/examples.)
+// TestCommandsOfTheDocumentsAreThere: each command of a shell block, and each go command in a line, names
+// what exists: a target of make, a package and its tests, a script. Other commands are in a block of
+// TestACloneIsEnough, or under a comment that says why they cannot run. (Blocks of consoles run: see
+// docs/examples.)
 func TestCommandsOfTheDocumentsAreThere(t *testing.T) {
-	found := 0
+	found, inline := 0, regexp.MustCompile("`(go (?:run|test|install) \\./[a-z.][^`]*)`")
 	for _, document := range documents(t) {
+		for _, command := range inline.FindAllStringSubmatch(fence.ReplaceAllString(read(t, document), ""), -1) {
+			found++
+			if why := missing(t, ".", command[1]); why != "" {
+				t.Errorf("%s: %s: %s", document, command[1], why)
+			}
+		}
 		for _, block := range shell.FindAllStringSubmatch(read(t, document), -1) {
 			if block[1] != "" || strings.Contains(block[2], "go mod edit -replace") {
 				continue
@@ -108,9 +115,10 @@ func missingFromModule(t *testing.T, folder string, words []string) string {
 	return ""
 }
 
-// TestACloneIsEnough runs the commands by which a reader makes a module of a clone: until a version is published
-// they are the first that a reader types. go mod tidy, which would ask the network for what dependencies test
-// with, and go run are replaced: the module gets the requirements of this one, and is built.
+// TestACloneIsEnough runs the commands by which a reader makes a module of a clone: until a version is
+// published they are the first that a reader types. go mod tidy, which would ask the network for what
+// dependencies test with, and go run are replaced: the module gets the requirements of this one, and is
+// built.
 func TestACloneIsEnough(t *testing.T) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -148,8 +156,8 @@ func TestACloneIsEnough(t *testing.T) {
 }
 
 // TestDocumentsDefineTheNamesOfTheirCode: code that says ratelimit.Rule means nothing to a reader who has not
-// seen what ratelimit is. A page that uses the name of an import which is not the name of its package, in a block
-// or in a line, has the line of the import above.
+// seen what ratelimit is. A page that uses the name of an import which is not the name of its package, in a
+// block or in a line, has the line of the import above.
 func TestDocumentsDefineTheNamesOfTheirCode(t *testing.T) {
 	renamed := map[string]bool{}
 	line := regexp.MustCompile(`(?m)^(?:import)?\s*([a-z]\w*) "github\.com/gatehouse-go/gatehouse[^"]*"$`)
