@@ -58,15 +58,16 @@ type crowd struct {
 func newCrowd(t *testing.T, b redistest.Backend, processes int, lossy float64, o Options) *crowd {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 0)), clock: guardtest.NewClock(), capacity: int64(o.Capacity),
-		stay: 2 * time.Minute}
+	c := &crowd{t: t, rng: rand.New(rand.NewPCG(seed, 0)), clock: guardtest.NewClock(),
+		capacity: int64(o.Capacity), stay: 2 * time.Minute}
 	for i := range processes {
 		options := []core.Option{guardtest.WithClock(c.clock)}
 		client := b.NewClient(t)
 		if lossy > 0 {
 			faults := redistest.NewFaults(t)
 			faults.SwallowEvery("evalsha", lossy, rand.New(rand.NewPCG(seed, uint64(i+1))))
-			client = b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.ReadTimeout = 20 * time.Millisecond })
+			client = b.NewClientWith(t, faults,
+				func(o *redis.UniversalOptions) { o.ReadTimeout = 20 * time.Millisecond })
 			options = append(options, core.WithDeadline(40*time.Millisecond), core.WithoutBreaker())
 		}
 		c.rooms = append(c.rooms, newRoom(guardtest.NewEngineOver(b, client, options...), o))
@@ -209,8 +210,8 @@ func TestACrowdIsLetInAtCapacity(t *testing.T) {
 	}
 }
 
-// TestLeaversHoldUpNobody: nine of ten go away as soon as they have a number. The places are taken as fast as if
-// they had not come: none is free for longer than a grace while somebody asks.
+// TestLeaversHoldUpNobody: nine of ten go away as soon as they have a number. The places are taken as fast as
+// if they had not come: none is free for longer than a grace while somebody asks.
 func TestLeaversHoldUpNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o := Options{Capacity: 50, Poll: 10 * time.Second}

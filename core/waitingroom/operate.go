@@ -54,11 +54,15 @@ func (g *Guard) SetCapacity(ctx context.Context, capacity int64) error {
 		return kit.NewError(fmt.Sprintf("capacity is %d: give 1 to 1,000,000, or 0 for that of the options",
 			capacity), core.ErrInvalid)
 	}
-	return g.set(ctx, "set-capacity", "", "", strconv.FormatInt(capacity, 10))
+	return g.Call(ctx, "set_capacity", core.Attempt{}, func() error {
+		return g.set(ctx, "", "", strconv.FormatInt(capacity, 10))
+	})
 }
 
 // Pause stops the line: nobody is called or enters until [Guard.Open].
-func (g *Guard) Pause(ctx context.Context) error { return g.set(ctx, "pause", paused, "", "") }
+func (g *Guard) Pause(ctx context.Context) error {
+	return g.Call(ctx, "pause", core.Attempt{}, func() error { return g.set(ctx, paused, "", "") })
+}
 
 // Close closes the room: who waits is told so when they ask next, with the text, and nobody comes in. Those
 // inside stay until their passes end.
@@ -66,20 +70,20 @@ func (g *Guard) Close(ctx context.Context, text string) error {
 	if len(text) > 500 {
 		return kit.NewError("the text has more than 500 bytes", core.ErrInvalid)
 	}
-	return g.set(ctx, "close", closed, text, "")
+	return g.Call(ctx, "close", core.Attempt{}, func() error { return g.set(ctx, closed, text, "") })
 }
 
 // Open has the room go on after [Guard.Pause] or [Guard.Close]. All keep their places.
-func (g *Guard) Open(ctx context.Context) error { return g.set(ctx, "open", open, "", "") }
+func (g *Guard) Open(ctx context.Context) error {
+	return g.Call(ctx, "open", core.Attempt{}, func() error { return g.set(ctx, open, "", "") })
+}
 
-func (g *Guard) set(ctx context.Context, op, state, text, limit string) error {
-	return g.Call(ctx, op, core.Attempt{}, func() error {
-		if _, err := g.run(ctx, setScript, state, script.Encode(text), limit); err != nil {
-			return err
-		}
-		_, err := g.ask(ctx, nil, nil)
+func (g *Guard) set(ctx context.Context, state, text, limit string) error {
+	if _, err := g.run(ctx, setScript, state, script.Encode(text), limit); err != nil {
 		return err
-	})
+	}
+	_, err := g.ask(ctx, nil, nil)
+	return err
 }
 
 // Leave ends the pass or the wait of the visitor whom a decision of this guard was about, as when they log
@@ -137,7 +141,7 @@ func (g *Guard) Describe() kit.Description {
 				}},
 			simple("open", g.Open),
 		},
-		Ops: []string{"check", "peek", "set-capacity", "pause", "close", "open", "leave"},
+		Ops: []string{"check", "peek", "set_capacity", "pause", "close", "open", "leave"},
 	}
 }
 

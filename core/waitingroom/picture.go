@@ -23,7 +23,7 @@ type picture struct {
 	lobby                    string // how many came before the opening; empty: not open yet
 	quiet, entered           int64
 	state, limit, text, seed string
-	counts                   []int64 // how many are here before the first places, the first two sizes of them …
+	counts                   []int64 // how many are here before each size places
 	from, size               int64   // the first place counted, and how many are counted together
 	upTo                     int64   // the last number then
 	left                     map[string]bool

@@ -34,8 +34,8 @@ const (
 
 // Options configure a [Guard]. Capacity and Secrets are required. All processes of a room need the same ones.
 type Options struct {
-	// Capacity is how many visitors are inside at most, those included who are called and have not come yet: 1 to
-	// 1,000,000. [Guard.SetCapacity] changes it in all processes at once.
+	// Capacity is how many visitors are inside at most, those included who are called and have not come yet: 1
+	// to 1,000,000. [Guard.SetCapacity] changes it in all processes at once.
 	Capacity int
 	// Pass is how long a visitor may stay, 1 second to 24 hours. Default 10 minutes.
 	Pass time.Duration
@@ -53,9 +53,9 @@ type Options struct {
 	// Draw says that the order of all who came before the opening is drawn, however early they came. The first
 	// of them enter 1.25 Poll after the opening, when all have had time to say that they are still here.
 	Draw bool
-	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one signs;
-	// tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last one
-	// when the room has been emptied.
+	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
+	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
+	// one when the room has been emptied.
 	Secrets [][]byte
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
@@ -70,19 +70,19 @@ type Options struct {
 // The Actor is who waits, as keyfuncs.Visitor finds it for those who have no account. A ticket belongs to its
 // Actor. Other fields of the attempt are ignored.
 //
-// A visitor whose decision is not allowed waits: [PlaceOf] says where. An attempt is allowed while its Token is
-// a pass. Nothing is settled: a pass ends by itself, or by [Guard.Leave].
+// A visitor whose decision is not allowed waits: [PlaceOf] says where. An attempt is allowed while its Token
+// is a pass. Nothing is settled: a pass ends by itself, or by [Guard.Leave].
 //
 // # Calls
 //
-// A process sends what it has heard of its visitors once a second, and gets one picture of the room, from which
-// it answers. Besides that, a visitor costs a call when they come, which those of the same moment share, one when
-// they enter, and one when they come back from where they could not be seen.
+// A process sends what it has heard of its visitors once a second, and gets one picture of the room, from
+// which it answers. Besides that, a visitor costs a call when they come, which those of the same moment
+// share, one when they enter, and one when they come back from where they could not be seen.
 //
 // # Outages
 //
-// While Redis does not answer, nobody enters; those who wait keep their place, passes stay valid until they end,
-// and who has no ticket is left to the rule's outage policy.
+// While Redis does not answer, nobody enters; those who wait keep their place, passes stay valid until they
+// end, and who has no ticket is left to the rule's outage policy.
 type Guard struct {
 	kit.Base
 	options Options
@@ -104,7 +104,8 @@ type Guard struct {
 const (
 	// most is how many places and passes a process sends in one call.
 	most = 500
-	// held is how many a process keeps between two calls: more would be a flood of forgeries, were they not signed.
+	// held is how many a process keeps between two calls: more would be a flood of forgeries, were they not
+	// signed.
 	held = 1 << 17
 	// beat is how often a process asks for a picture.
 	beat = time.Second
@@ -112,8 +113,8 @@ const (
 	firstPlace = 1 << 16
 )
 
-// New makes a waiting room with the given name. It panics when the name is taken or malformed, when the options
-// are invalid, or when the engine has no Redis.
+// New makes a waiting room with the given name. It panics when the name is taken or malformed, when the
+// options are invalid, or when the engine has no Redis.
 func New(e *core.Engine, name string, options Options) *Guard {
 	kit.NeedRedis(e, "waitingroom", name)
 	options.complete()

@@ -103,7 +103,8 @@ func TestPausedAndClosed(t *testing.T) {
 		var new string
 		for name, token := range map[string]*string{"d": &tokens[3], "new": &new} {
 			d := come(t, one, name, token)
-			if p, _ := PlaceOf(d); d.Reason != core.ReasonClosed || p.Text != "sold out: {thank} you" || d.RetryAfter != 0 {
+			p, _ := PlaceOf(d)
+			if d.Reason != core.ReasonClosed || p.Text != "sold out: {thank} you" || d.RetryAfter != 0 {
 				t.Errorf("%s: %+v", name, d)
 			}
 		}
@@ -166,8 +167,8 @@ func TestALostRoomOpensAgain(t *testing.T) {
 	})
 }
 
-// TestARoomThatNobodyKnows: with the processes gone too, new visitors get numbers of another room, and those who
-// come back with tickets of the former one are before them, each once.
+// TestARoomThatNobodyKnows: with the processes gone too, new visitors get numbers of another room, and those
+// who come back with tickets of the former one are before them, each once.
 func TestARoomThatNobodyKnows(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -221,8 +222,8 @@ func TestNumbersThatAFailoverRepeats(t *testing.T) {
 	})
 }
 
-// TestClocksThatJump: no pass becomes longer, and nobody enters who should not, when the server's clock is set
-// back or forth.
+// TestClocksThatJump: no pass becomes longer, and nobody enters who should not, when the server's clock is
+// set back or forth.
 func TestClocksThatJump(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for _, jump := range []time.Duration{-24 * time.Hour, -3 * time.Second, 3 * time.Second, 24 * time.Hour} {
@@ -270,8 +271,8 @@ func TestWhileRedisIsDown(t *testing.T) {
 		client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
 		clock := guardtest.NewClock()
 		g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
-			core.WithDeadline(50*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute, Idle: 20 * time.Second,
-			Poll: 4 * time.Second})
+			core.WithDeadline(50*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute,
+			Idle: 20 * time.Second, Poll: 4 * time.Second})
 		tokens := fill(t, g, "a", "b", "c")
 		faults.Refuse(true)
 		faults.CutAll()

@@ -21,8 +21,8 @@ func come(t *testing.T, g *Guard, actor string, token *string) core.Decision {
 	return d
 }
 
-// TestForgedAndUsedTicketsDoNotEnter: whatever is sent in place of a ticket is a visitor who has just come, and
-// so are tickets of others, of other rooms and secrets, and those that were used.
+// TestForgedAndUsedTicketsDoNotEnter: whatever is sent in place of a ticket is a visitor who has just come,
+// and so are tickets of others, of other rooms and secrets, and those that were used.
 func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -112,6 +112,7 @@ var checks = []check{
 	{"an application has its own page for who waits", pagesOfTheApplicationForWhoWaits, real, adapter},
 	{"browsers on this machine keep tickets by HTTP", ticketsOnThisMachine, real, adapter},
 	{"rules are rolled out by and by", rolloutsAreGradual, mini, pipeline},
+	{"one line limits each address", oneLinePerAddress, mini, adapter},
 	{"mistakes of set-up panic", setUpMistakesPanic, mini, adapter},
 }
 

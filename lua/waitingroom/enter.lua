@@ -1,16 +1,16 @@
 -- Waiting room: lets the holder of a place that is called enter, and answers the same when it is asked again.
 -- A holder of a free place is noted as here; if nobody who is here has a lower one and there is room, they
--- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that was
--- lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and has a
--- pass that has not ended, waits at their place again.
---
+-- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that
+-- was lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and
+-- has a pass that has not ended, waits at their place again.
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
---                 interval began), limit
---                 (the operator's capacity), state, text, lobby, quiet (nobody enters before), entered, seed
+--                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
+--                 before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has used it
+--       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
+--                 used it
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -23,8 +23,8 @@
 --       7 keep      milliseconds for which the room is kept after the last call
 --       8 opens     milliseconds since 1970; 0: open
 --       9 draw      1: the places of those who have come before the opening are drawn
---       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed, state,
---                   limit, text; a base of 0: not at all
+--       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
+--                   state, limit, text; a base of 0: not at all
 --       11 lobby    as the process knows it, by which it has the place; empty: not open
 --       12 base     of the visitor's number
 --       13 place    of the visitor
@@ -188,7 +188,8 @@ local function whole(n)
 end
 redis.call('HSET', room, 'base', base, 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
   'late', whole(late), 'front', whole(front), 'high', whole(high), 'turn', whole(turn), 'limit', limit,
-  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text, 'seed', seed)
+  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text,
+  'seed', seed)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, keep)
 end

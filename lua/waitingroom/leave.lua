@@ -1,13 +1,13 @@
 -- Waiting room: ends a visitor's pass or wait. A pass that is given back frees its place at once, unless 500
 -- others were not long ago, of which the processes still have to hear.
---
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
---                 interval began), limit
---                 (the operator's capacity), state, text, lobby, quiet (nobody enters before), entered, seed
+--                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
+--                 before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has used it
+--       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
+--                 used it
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -20,8 +20,8 @@
 --       7 keep      milliseconds for which the room is kept after the last call
 --       8 opens     milliseconds since 1970; 0: open
 --       9 draw      1: the places of those who have come before the opening are drawn
---       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed, state,
---                   limit, text; a base of 0: not at all
+--       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
+--                   state, limit, text; a base of 0: not at all
 --       11 place, 12 id, 13 mark  of the visitor, as in enter
 -- Returns {ended}: 1 when there was a pass or a place
 
@@ -118,7 +118,8 @@ local function whole(n)
 end
 redis.call('HSET', room, 'base', base, 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
   'late', whole(late), 'front', whole(front), 'high', whole(high), 'turn', whole(turn), 'limit', limit,
-  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text, 'seed', seed)
+  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text,
+  'seed', seed)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, keep)
 end

@@ -1,5 +1,5 @@
--- present notes that the holder of a place is here, unless the place is called or has been used. first returns
--- the lowest place whose holder is here.
+-- present notes that the holder of a place is here, unless the place is called or has been used. first
+-- returns the lowest place whose holder is here.
 -- needs: here, seen, taken, front, high
 -- gives: present, first, front
 

@@ -1,6 +1,7 @@
 -- Reads the room, and makes one where it is missing: anew, or as the process has known it, after which nobody
 -- enters until each pass that was given has ended. The room has a clock of its own, which never runs back.
--- needs: now, room, here, seen, taken, inside, passes, called, left, known, opens, draw, interval, quiet_for, FIRST
+-- needs: now, room, here, seen, taken, inside, passes, called, left, known
+-- needs: opens, draw, interval, quiet_for, FIRST
 -- gives: now, base, last, late, front, high, turn, limit, state, lobby, quiet, entered, ahead, text, seed
 
 local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'high', 'turn', 'limit',
