@@ -8,11 +8,12 @@ import (
 
 // Visitor finds who somebody is who has no account: the browser that they use, as a hash of User-Agent and
 // Accept-Language. It always finds something, and the same for all that one browser asks, pages and fetches
-// alike. It is for a waiting room, whose tickets tell visitors apart: with it, a copied ticket does not work in
-// another browser.
+// alike. It is for a waiting room, whose tickets tell visitors apart: with it, a copied ticket does not
+// work in another browser.
 //
-// Many browsers are alike, and programs choose what they send. So it is none for a limit: use [IP]. Join it with
-// IP to tell more visitors apart, where none of them changes networks while they wait; with a login use [User].
+// Many browsers are alike, and programs choose what they send. So it is none for a limit: use [IP]. Join it
+// with IP to tell more visitors apart, where none of them changes networks while they wait; with a login
+// use [User].
 func Visitor() Func {
 	return func(r *Request) (string, error) {
 		hash := sha256.New()

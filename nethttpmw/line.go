@@ -12,11 +12,13 @@ import (
 )
 
 // The page of somebody who waits in line: see kit.Answer.Waits. It asks by itself whether they may come in.
-// Without scripts it loads itself again after the time that the guard has chosen, so that not all come at once.
+// Without scripts it loads itself again after the time that the guard has chosen, so that not all come at
+// once.
 
 // lineScript asks as a program does, and changes the figures in place. A screen reader is told of a new
-// position, at most once per answer. Whatever is not about the same state of the line is loaded as a page. An
-// answer that says nothing about the line, as when a limit in front or the server is overloaded, is waited out.
+// position, at most once per answer. Whatever is not about the same state of the line is loaded as a page.
+// An answer that says nothing about the line, as when a limit in front or the server is overloaded, is
+// waited out.
 const lineScript = `{const d=document,g=i=>d.getElementById(i),m=g("line"),l=m.lang,o=m.querySelector("time");` +
 	`let t,due,busy;` +
 	`const u=(n,x)=>new Intl.NumberFormat(l,{style:"unit",unit:x,unitDisplay:"long"}).format(n),` +

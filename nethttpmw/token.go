@@ -11,15 +11,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// TokenHeader is the header field in which apps keep the token of a guard (core.Traits.KeepsToken), such as the
-// ticket of a waiting room: "Gatehouse-Token: shop=…", of a request and of its answer. A client that sends the
-// field, even without a value, gets it in place of the cookie. Several guards are in several lines, or in one,
-// with commas in between.
+// TokenHeader is the header field in which apps keep the token of a guard (core.Traits.KeepsToken), such as
+// the ticket of a waiting room: "Gatehouse-Token: shop=…", of a request and of its answer. A client that
+// sends the field, even without a value, gets it in place of the cookie. Several guards are in several
+// lines, or in one, with commas in between.
 //
-// All others keep the token in a cookie named __Host-gatehouse- and the guard's name, which no subdomain can set
-// and which ends with the browser. Browsers take such a cookie by HTTPS only, some of them on loopback hosts
-// too. Where a request came without TLS to a loopback host, such as http://localhost:8080, and has no field of a
-// proxy, the cookie is named gatehouse- and the guard's name, and is not Secure.
+// All others keep the token in a cookie named __Host-gatehouse- and the guard's name, which no subdomain
+// can set and which ends with the browser. Browsers take such a cookie by HTTPS only, some of them on
+// loopback hosts too. Where a request came without TLS to a loopback host, such as http://localhost:8080,
+// and has no field of a proxy, the cookie is named gatehouse- and the guard's name, and is not Secure.
 const TokenHeader = "Gatehouse-Token"
 
 // tokenMost is the maximum length of a token that a client sends, as it is in the field or the cookie. Others
@@ -100,8 +100,8 @@ func cookieName(r *http.Request, guard string) string {
 // HTTPS.
 var ofProxies = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-Ip"}
 
-// plain reports whether the client is a browser on this machine that speaks HTTP, as in development: not all of
-// them take Secure cookies then.
+// plain reports whether the client is a browser on this machine that speaks HTTP, as in development: not
+// all of them take Secure cookies then.
 func plain(r *http.Request) bool {
 	if r.TLS != nil || slices.ContainsFunc(ofProxies, func(name string) bool { return r.Header[name] != nil }) {
 		return false

@@ -79,14 +79,15 @@ func (s *scene) wantWaiting(name string, w *httptest.ResponseRecorder, status in
 		Status          int
 		Position, Ahead float64
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Status != status || body.State != "open" ||
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Status != status ||
+		body.State != "open" ||
 		body.Position < 1 || body.Ahead != body.Position-1 {
 		s.Errorf("%s: %v %s", name, err, w.Body)
 	}
 }
 
-// waitingIsAnsweredAsAsked: only page views get the page, the handler runs for nobody who waits, and the ticket
-// comes with every form of the answer.
+// waitingIsAnsweredAsAsked: only page views get the page, the handler runs for nobody who waits, and the
+// ticket comes with every form of the answer.
 func waitingIsAnsweredAsAsked(s *scene) {
 	app, ran := s.shop(ok, s.room(waitingroom.Options{Capacity: 1}))
 	if w := visit(app, http.MethodGet, ""); w.Code != 200 { // takes the one place
@@ -95,7 +96,8 @@ func waitingIsAnsweredAsAsked(s *scene) {
 	page := visit(app, http.MethodGet, "", acceptPage, "Sec-Fetch-Mode: navigate")
 	ticket := s.ticketOf(page)
 	h := page.Result().Header
-	if page.Code != 200 || h.Get("Content-Type") != "text/html; charset=utf-8" || h.Get("X-Robots-Tag") != "noindex" ||
+	if page.Code != 200 || h.Get("Content-Type") != "text/html; charset=utf-8" ||
+		h.Get("X-Robots-Tag") != "noindex" ||
 		h.Get("Cache-Control") != "no-store" || !strings.Contains(page.Body.String(), "You are in line") ||
 		!strings.Contains(page.Body.String(), `<strong id="position">`) {
 		s.Errorf("the page: %d %v\n%s", page.Code, h, page.Body)
@@ -129,7 +131,8 @@ func waitingIsAnsweredAsAsked(s *scene) {
 	}
 	chinese := visit(app, http.MethodGet, "", acceptPage, "Accept-Language: zh-CN,zh;q=0.9,en;q=0.8")
 	if chinese.Result().Header.Get("Content-Language") != "zh-Hans" ||
-		!strings.Contains(chinese.Body.String(), "您正在排队") || !strings.Contains(chinese.Body.String(), "排队位置") {
+		!strings.Contains(chinese.Body.String(), "您正在排队") ||
+		!strings.Contains(chinese.Body.String(), "排队位置") {
 		s.Errorf("in Chinese: %v\n%s", chinese.Result().Header, chinese.Body)
 	}
 }
@@ -139,13 +142,14 @@ func waitingStatuses(s *scene) {
 	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1, PageStatus: 503, ProgramStatus: 202}))
 	visit(app, http.MethodGet, "")
 	s.wantWaiting("a program", visit(app, http.MethodGet, ""), http.StatusAccepted)
-	if w := visit(app, http.MethodGet, "", acceptPage); w.Code != 503 || !strings.Contains(w.Body.String(), "<html") {
+	if w := visit(app, http.MethodGet, "", acceptPage); w.Code != 503 ||
+		!strings.Contains(w.Body.String(), "<html") {
 		s.Errorf("the page: %d %s", w.Code, w.Body)
 	}
 }
 
-// ticketsAreKept: a visitor who comes with their ticket keeps their place, and whatever else comes in its place
-// is somebody who has just come.
+// ticketsAreKept: a visitor who comes with their ticket keeps their place, and whatever else comes in its
+// place is somebody who has just come.
 func ticketsAreKept(s *scene) {
 	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1}))
 	visit(app, http.MethodGet, "")
@@ -210,8 +214,8 @@ func appsKeepTicketsInAField(s *scene) {
 	}
 }
 
-// passesAreForOneClient: the answer that has the pass is stored by no shared cache, whatever the handler says of
-// it and however it ends; other answers stay as they are.
+// passesAreForOneClient: the answer that has the pass is stored by no shared cache, whatever the handler
+// says of it and however it ends; other answers stay as they are.
 func passesAreForOneClient(s *scene) {
 	for name, c := range map[string]struct {
 		says, want []string // Cache-Control
@@ -254,8 +258,8 @@ func passesAreForOneClient(s *scene) {
 	}
 }
 
-// passesOutlastRefusals: who is let in keeps the pass, if a rule inside refuses them, in the same middleware or in
-// another one.
+// passesOutlastRefusals: who is let in keeps the pass, if a rule inside refuses them, in the same
+// middleware or in another one.
 func passesOutlastRefusals(s *scene) {
 	for _, apart := range []bool{false, true} {
 		s.sub(strconv.FormatBool(apart), func(s *scene) {
@@ -360,7 +364,7 @@ func ticketsOnThisMachine(s *scene) {
 		!strings.Contains(set, "HttpOnly") {
 		s.Errorf("the cookie is %q", set)
 	}
-	if again := srv.do(s.Context(), http.MethodGet, "Cookie: "+pass); again.StatusCode != 200 {
+	if again := srv.do(s.Context(), http.MethodGet, "Cookie: "+pass); again.StatusCode != http.StatusOK {
 		s.Errorf("with the pass: %d %s", again.StatusCode, again.body)
 	}
 	if other := srv.do(s.Context(), http.MethodGet, "X-Forwarded-Proto: https"); !strings.HasPrefix(
