@@ -38,15 +38,15 @@ func Example_operator() {
 
 	ops := operator.New(operator.Options{
 		Rules: []nethttpmw.Rule{perIP, buy},
-		Authorize: func(r *http.Request, a operator.Action) (string, error) {
+		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 			return staffMember(r, a.Changes)
 		},
 	})
-	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+	mux.Handle("/ops/", ops)
 }
 
 // staffMember returns the name of the signed-in person, or an error if they may not look or change things.
-func staffMember(r *http.Request, changes bool) (string, error) {
+func staffMember(r *keyfuncs.Request, changes bool) (string, error) {
 	name, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // set by the login in front
 	if role != "administrator" && (role != "support" || changes) {
 		return "", errors.New("not for " + name)

@@ -6,7 +6,7 @@
 //		Rules:     []nethttpmw.Rule{perIP, vote, buy},
 //		Authorize: func(r *http.Request, a operator.Action) (string, error) { return staff.May(r, a.Guard, a.Name) },
 //	})
-//	mux.Handle("/ops/", http.StripPrefix("/ops", login(ops)))
+//	mux.Handle("/ops/", login(ops))
 //
 // # Security
 //

@@ -73,8 +73,9 @@ func upTo(most int64, holds string) func(Limit) error {
 type limiter struct {
 	kit.Base
 	algorithm *algorithm
-	limits    *limitSet // nil if by returns the limits
-	by        Func      // nil if the limits are fixed
+	limits    *limitSet     // nil if by returns the limits
+	by        Func          // nil if the limits are fixed
+	tiers     func() []Tier // what by chooses from, for operators; or nil
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered

@@ -60,11 +60,11 @@ func newOffice(t *testing.T) *office {
 		Shown: []operator.Action{
 			{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}, {Guard: "exports", Name: "peek"},
 		},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+	mux.Handle("/ops/", ops)
 	o.home = serve(t, mux) + "/ops/"
 	return o
 }
