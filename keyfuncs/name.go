@@ -8,8 +8,8 @@ import (
 )
 
 // NameOf returns how a program writes a function: User("uid"), Join(IP(), Route()). For a function of the
-// application it is the name that Go has for it, such as main.tenant. It is for people, such as on the pages of
-// operators, and calls no function of the application.
+// application it is the name that Go has for it, such as main.tenant. It is for people, such as on the pages
+// of operators, and calls no function of the application.
 func NameOf(f Func) string {
 	code := reflect.ValueOf(f).Pointer()
 	if code == reflect.ValueOf(Named("", nil)).Pointer() {

@@ -16,8 +16,8 @@ import (
 //	figures := new(operator.Figures)
 //	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), figures)))
 //
-// The zero value is ready. A Figures is safe for concurrent use. It takes at most 8 KiB per guard for the counts,
-// and 64 actors per guard, with names of at most 256 bytes.
+// The zero value is ready. A Figures is safe for concurrent use. It takes at most 8 KiB per guard for the
+// counts, and 64 actors per guard, with names of at most 256 bytes.
 type Figures struct {
 	// NoActors turns off the list of who attempts most. Set it before the first use.
 	NoActors bool

@@ -113,8 +113,8 @@ func (h *Handler) actorOf(t *target, a *actor, now time.Time) actorShown {
 	return s
 }
 
-// steps returns what can be asked about an actor: the actions of the guard that are about one, and a ban by the
-// bans of its rule. Fields that it does not take stay out.
+// steps returns what can be asked about an actor: the actions of the guard that are about one, and a ban by
+// the bans of its rule. Fields that it does not take stay out.
 func (h *Handler) steps(t *target, known map[string]string) (all []step) {
 	if known["actor"] == "" {
 		return nil

@@ -42,8 +42,8 @@ type Options struct {
 	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
 	// once. For the page of the list it is also called for each action that is shown there; those that it
-	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions find in r what a login has stored in gin or echo:
-	// keyfuncs.User("uid")(r). Required.
+	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
+	// find in r what a login has stored in gin or echo: keyfuncs.User("uid")(r). Required.
 	Authorize func(r *keyfuncs.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
@@ -86,9 +86,9 @@ type Event struct {
 	Err error
 }
 
-// New returns the pages of an operator. It panics on options that cannot work: no Authorize, nothing to show, a
-// nil guard or tool, two different guards or tools with the same name, a guard with two operations of the same
-// name, two rules of a guard with different rollouts, or an action in Shown that does not exist, changes
+// New returns the pages of an operator. It panics on options that cannot work: no Authorize, nothing to show,
+// a nil guard or tool, two different guards or tools with the same name, a guard with two operations of the
+// same name, two rules of a guard with different rollouts, or an action in Shown that does not exist, changes
 // something or has wrong fields.
 func New(o Options) *Handler {
 	if o.Authorize == nil {
@@ -103,8 +103,8 @@ func New(o Options) *Handler {
 }
 
 // Handler is the pages of an operator: mux.Handle("/ops/", handler) on net/http, r.Any("/ops/*page",
-// ginmw.Page(handler)) on gin, e.Any("/ops/*", echomw.Page(handler)) on echo. It may be mounted anywhere, since
-// it reads only the end of a path. It is safe for concurrent use.
+// ginmw.Page(handler)) on gin, e.Any("/ops/*", echomw.Page(handler)) on echo. It may be mounted anywhere,
+// since it reads only the end of a path. It is safe for concurrent use.
 type Handler struct {
 	options Options
 	targets targets

@@ -438,8 +438,8 @@ once idempotency [reset]
 	}
 }
 
-// TestOperatorPagesLeadBackToTheList: only pages of a guard have the link, and only for those who may see it. On
-// others it led out of the handler's mount point.
+// TestOperatorPagesLeadBackToTheList: only pages of a guard have the link, and only for those who may see it.
+// On others it led out of the handler's mount point.
 func TestOperatorPagesLeadBackToTheList(t *testing.T) {
 	d := newDesk(t, redistest.Mini(t))
 	for path, want := range map[string]bool{

@@ -16,8 +16,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
-// TestPeekOfALimitWithTiersAsksForTheTier: the page had no field for the tier, so a pro user with 28 of 30 left
-// was shown as limited, with limit 1 and none left.
+// TestPeekOfALimitWithTiersAsksForTheTier: the page had no field for the tier, so a pro user with 28 of 30
+// left was shown as limited, with limit 1 and none left.
 func TestPeekOfALimitWithTiersAsksForTheTier(t *testing.T) {
 	b := redistest.Mini(t)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(ignore{}))

@@ -17,8 +17,8 @@ type Tier struct {
 	Limits []Limit
 }
 
-// Tiers makes a guard with a [Func] show its limits to operators, and offer the tiers where it is asked about an
-// actor. The function is called for each page. Call Tiers before the guard is used.
+// Tiers makes a guard with a [Func] show its limits to operators, and offer the tiers where it is asked about
+// an actor. The function is called for each page. Call Tiers before the guard is used.
 func (l *limiter) Tiers(list func() []Tier) { l.tiers = list }
 
 // Describe implements kit.Describer.
