@@ -22,6 +22,7 @@ const halved = 10 * time.Minute
 type actors struct {
 	mu     sync.Mutex
 	places map[place]*actor
+	all    []*actor // those of places, to find the one with the fewest attempts without walking a map
 	banned map[string]*actor
 	halved time.Time
 }
@@ -75,12 +76,10 @@ func (a *actors) at(attempt *core.Attempt) *actor {
 	one := a.places[key]
 	if one == nil {
 		one = new(actor)
-		if len(a.places) >= actorsMost {
-			for _, other := range a.places {
-				if one.attempts == 0 || other.attempts < one.attempts {
-					one = other
-				}
-			}
+		if len(a.all) < actorsMost {
+			a.all = append(a.all, one)
+		} else {
+			one = slices.MinFunc(a.all, func(x, y *actor) int { return cmp.Compare(x.attempts, y.attempts) })
 			delete(a.places, one.place)
 			*one = actor{attempts: one.attempts}
 		}
@@ -123,7 +122,7 @@ func (a *actors) unban(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.banned, name)
-	for _, one := range a.places {
+	for _, one := range a.all {
 		if one.actor == name {
 			one.until = time.Time{}
 		}
@@ -132,13 +131,14 @@ func (a *actors) unban(name string) {
 
 func (a *actors) halve(now time.Time) {
 	a.halved = now
-	for key, one := range a.places {
+	a.all = slices.DeleteFunc(a.all, func(one *actor) bool {
 		one.attempts /= 2
 		one.refused /= 2
 		if one.attempts == 0 {
-			delete(a.places, key)
+			delete(a.places, one.place)
 		}
-	}
+		return one.attempts == 0
+	})
 }
 
 // list returns the actors: those who are refused now first, then by their attempts.
@@ -150,7 +150,7 @@ func (a *actors) list(now time.Time) []actor {
 			all = append(all, *one)
 		}
 	}
-	for _, one := range a.places {
+	for _, one := range a.all {
 		if ban := a.banned[one.actor]; ban == nil || !ban.until.After(now) {
 			all = append(all, *one)
 		}

@@ -93,8 +93,8 @@ func shortest(took [len(latencies) + 1]uint64, share float64) string {
 }
 
 func (h *Handler) actorOf(t *target, a *actor, now time.Time) actorShown {
-	s := actorShown{Actor: a.actor, Resource: a.resource, Attempts: a.attempts, Refused: a.refused, Guard: t.Name,
-		State: "not refused"}
+	s := actorShown{Actor: a.actor, Resource: a.resource, Attempts: a.attempts, Refused: a.refused,
+		Guard: t.Name, State: "not refused"}
 	switch {
 	case a.refusedNow(now) > 0:
 		until := a.until.UTC().Truncate(time.Second)
@@ -401,7 +401,9 @@ func barsOf(x int, m minuteSums, peak uint64) (all []bar) {
 		}
 		tall := max(height*float64(part.n)/float64(peak), 0.5)
 		top -= tall
-		all = append(all, bar{part.class, fmt.Sprint(x), fmt.Sprintf("%.2f", max(top, 0)), fmt.Sprintf("%.2f", tall)})
+		all = append(all, bar{
+			part.class, fmt.Sprint(x), fmt.Sprintf("%.2f", max(top, 0)), fmt.Sprintf("%.2f", tall),
+		})
 	}
 	return all
 }

@@ -174,7 +174,8 @@ func (h *Handler) act(w http.ResponseWriter, r *keyfuncs.Request, asked Action) 
 		h.fail(w, r, http.StatusNotFound, "The guard or the action does not exist.")
 		return
 	}
-	asks := wantsPage(r) && do.Changes && r.Method == http.MethodGet // a link to a change: it asks, and changes nothing
+	// A link to a change asks, and changes nothing.
+	asks := wantsPage(r) && do.Changes && r.Method == http.MethodGet
 	if !asks && !h.allowsMethod(w, r, do) {
 		return
 	}

@@ -84,9 +84,12 @@ var page *template.Template
 
 func init() {
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
-		"method": methodOf, "hint": hintOf, "field": inputOf, "show": shownText, "given": givenOf, "number": func(n any) string { return groupedText(fmt.Sprint(n)) },
+		"method": methodOf, "hint": hintOf, "field": inputOf, "show": shownText, "given": givenOf,
+		"number": func(n any) string { return groupedText(fmt.Sprint(n)) },
 		"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
-		"script": func() template.HTML { return template.HTML(`<script type="module">` + pageScript + "</script>") },
+		"script": func() template.HTML {
+			return template.HTML(`<script type="module">` + pageScript + "</script>")
+		},
 		"part": func(name string, content any) (template.HTML, error) {
 			var text bytes.Buffer
 			err := page.ExecuteTemplate(&text, name, content)

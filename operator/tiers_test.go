@@ -51,7 +51,7 @@ rules:
 	d.want(get("/api/peek", "actor=ann"), 400,
 		`{"title":"Bad Request","status":400,"detail":"item is missing"}`)
 	page := d.send(asBrowser(get("/"))).Body.String()
-	for _, want := range []string{`<option value="pro">pro</option><option value="staff">staff</option>`+
+	for _, want := range []string{`<option value="pro">pro</option><option value="staff">staff</option>` +
 		`<option value="*">* (all others)</option>`,
 		"<dt>pro</dt><dd>30/1m</dd>", "<dt>staff</dt><dd>unlimited</dd>", "<dt>*</dt><dd>1/1m</dd>"} {
 		if !strings.Contains(page, want) {

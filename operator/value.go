@@ -47,7 +47,8 @@ func shownText(text string) string {
 			text = text[:len(text)-1] // no half of a character
 		}
 	}
-	isPlain := utf8.ValidString(text) && strings.IndexFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) < 0
+	isHidden := func(c rune) bool { return !unicode.IsPrint(c) }
+	isPlain := utf8.ValidString(text) && !strings.ContainsFunc(text, isHidden)
 	if !isPlain {
 		text = strconv.Quote(text)
 		text = text[1 : len(text)-1]

@@ -76,7 +76,9 @@ func settings(tiers []Tier) []kit.Detail {
 		for k, one := range tier.Limits {
 			texts[k] = one.String()
 		}
-		all[i] = kit.Detail{Name: cmp.Or(tier.Name, "limits"), Value: cmp.Or(strings.Join(texts, ", "), "unlimited")}
+		all[i] = kit.Detail{
+			Name: cmp.Or(tier.Name, "limits"), Value: cmp.Or(strings.Join(texts, ", "), "unlimited"),
+		}
 	}
 	return all
 }
