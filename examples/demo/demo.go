@@ -155,8 +155,8 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mux.ServeHTTP(w, r)
 }
 
-// run starts a scenario, unless it runs already, and answers with the events of its run: from the first one on,
-// so that all tabs see the same.
+// run starts a scenario, unless it runs already, and answers with the events of its run: from the first one
+// on, so that all tabs see the same.
 func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("scenario")
 	play, ok := scenarios[name]

@@ -4,6 +4,7 @@
 
 const byID = id => document.getElementById(id);
 document.documentElement.classList.add("scripted");
+const sizes = Object.fromEntries(Object.entries(byID("main").dataset).map(([name, value]) => [name, +value]));
 
 // text makes an element with a text in it, never HTML.
 function text(tag, content, className) {
@@ -81,7 +82,7 @@ async function play(button, watch) {
     for await (const event of events(answer)) {
       if (event.name === "failed") return fail(event.data.error);
       const said = show(event.name, event.data);
-      if (said) status.textContent = said;
+      if (said && said !== status.textContent) status.textContent = said; // what changes is read aloud
       if (event.name === "done") section.dataset.state = "done";
     }
     if (section.dataset.state === "running") fail("The server ended this before it was done.");
@@ -122,23 +123,24 @@ function follow(data) {
 
 const attack = { limit: 100, total_ms: 5000, window_ms: 2000 };
 const across = ms => 360 * ms / attack.total_ms;
-const axis = 118; // y of the time line
-const bin = 50; // ms of a pile
+const axis = 126; // y of the time line
+const bin = 100; // ms of a pile
 
 function drawLane(lane) {
   const svg = lane.querySelector("svg");
   svg.replaceChildren();
   lane.piles = {};
-  lane.box = shape(svg, "rect", { x: 0, y: 12, height: axis - 12, width: 0, class: "box" });
+  lane.box = shape(svg, "rect", { x: 0, y: 18, height: axis - 18, width: 0, class: "box" });
   lane.bracket = shape(svg, "path", { d: "", class: "bracket" });
+  lane.label = shape(svg, "text", { x: 0, y: 12, class: "label" });
   shape(svg, "line", { x1: 0, x2: 360, y1: axis, y2: axis, class: "axis" });
   for (let ms = 0; ms < attack.total_ms; ms += 1000) {
     shape(svg, "line", { x1: across(ms), x2: across(ms), y1: axis, y2: axis + 5, class: "axis" });
-    shape(svg, "text", { x: across(ms) + 3, y: 148 }).textContent = ms / 1000 + " s";
+    shape(svg, "text", { x: across(ms) + 3, y: 156 }).textContent = ms / 1000 + " s";
   }
   const burst = across(attack.window_ms * .9);
-  shape(svg, "rect", { x: burst, y: 20, width: 12, height: axis - 20, class: "plan" });
-  shape(svg, "text", { x: burst + 18, y: 32, class: "plan-text" }).textContent = "here comes the burst";
+  shape(svg, "rect", { x: burst, y: 28, width: 14, height: axis - 28, class: "plan" });
+  shape(svg, "text", { x: burst + 22, y: 42, class: "plan-text" }).textContent = "here comes the burst";
 }
 
 function showWorst(lane, worst, from) {
@@ -146,7 +148,9 @@ function showWorst(lane, worst, from) {
   const x = across(from);
   lane.box.setAttribute("x", x);
   lane.box.setAttribute("width", end - x);
-  lane.bracket.setAttribute("d", `M${x + .5} 17V7H${end - .5}V17`);
+  lane.bracket.setAttribute("d", `M${x + .8} 24V18H${end - .8}V24`);
+  lane.label.setAttribute("x", (x + end) / 2);
+  lane.label.textContent = `${worst} within ${attack.window_ms / 1000} s`;
   const number = byID(lane.id + "-worst");
   number.textContent = worst;
   number.className = lane.id === "attack-bucket" ? "" : worst > attack.limit ? "over" : "kept";
@@ -172,13 +176,14 @@ function showAttack(name, data) {
       const pile = lane.piles[place] = (lane.piles[place] ?? -1) + 1;
       const y = dot.admitted ? axis - 1.5 - Math.min(pile, 100) : axis + 3 + Math.min(pile * 4, 12);
       shape(svg, "rect", { x: across(Math.floor(dot.ms / bin) * bin), y, width: across(bin) - .6,
-        height: dot.admitted ? 1.1 : 2.5, class: dot.admitted ? "admitted" : "refused" });
+        height: dot.admitted ? 1.6 : 2.5, class: dot.admitted ? "admitted" : "refused" });
     }
     showWorst(lane, data.worst, data.from_ms);
     return "";
   }
   const says = {
-    naive: worst => worst > attack.limit ? `${worst - attack.limit} too many: its counter started again.`
+    naive: worst => worst > attack.limit
+      ? `${worst - attack.limit} too many: the counter started again during the burst.`
       : "This machine was too slow for the burst: attack again.",
     bucket: () => "By design: its burst, and what was refilled meanwhile.",
     sliding: () => `Never more than ${attack.limit}, wherever the window begins.`,
@@ -207,18 +212,23 @@ function showCounts(data) {
   fill(byID("race-naive"), data);
   rows(byID("race-answers"), data.answers, reason => reasons[reason] ?? reason);
   tickets(byID("race-own-grid"), { sold: data.sale.sold, held: data.sale.held });
-  tickets(byID("race-naive-grid"), { sold: data.naive.sold - data.naive.oversold, over: data.naive.oversold });
+  const { sold, oversold } = data.naive;
+  tickets(byID("race-naive-grid"), { sold: sold - oversold, over: oversold });
   byID("race-sold").className = "kept";
+  if (data.naive.sold > 0) {
+    byID("race-naive-text").textContent = data.naive.oversold > 0
+      ? `Orders for tickets that do not exist: ${data.naive.oversold}.` : "Not oversold so far.";
+  }
   byID("race-naive-sold").className = data.naive.oversold > 0 ? "over" : "";
 }
 
-// tickets draws 100 tickets, and those that were sold beyond.
+// tickets draws all tickets, and those that were sold beyond.
 function tickets(svg, { sold = 0, held = 0, over = 0 }) {
   const kind = i => i < sold ? "sold" : i < sold + held ? "held" : "left";
   svg.replaceChildren();
-  for (let i = 0; i < 100 + Math.min(over, 40); i++) {
+  for (let i = 0; i < sizes.stock + Math.min(over, 40); i++) {
     shape(svg, "rect", { x: i % 20 * 20 + 1, y: Math.floor(i / 20) * 20 + 2, width: 18, height: 15, rx: 3,
-      class: i < 100 ? kind(i) : "beyond" });
+      class: i < sizes.stock ? kind(i) : "beyond" });
   }
 }
 
@@ -259,8 +269,7 @@ function showPoll(name, data) {
     const more = Math.max(red, blue);
     byID(`stuffing-${side}-winner`).textContent = red > blue
       ? `The attacker wins, ${more} to ${blue}.` : `The people win, ${more} to ${red}.`;
-    byID(`stuffing-${side}-red`).className = red > blue ? "over" : "";
-    byID(`stuffing-${side}-blue`).className = red > blue ? "" : "kept";
+    byID(`stuffing-${side}-red`).className = red > blue ? "over" : "kept";
   }
   return name === "done" ? "Both polls took the same votes." : "";
 }
@@ -270,8 +279,14 @@ function bars(side, red, blue) {
   const svg = byID(`stuffing-${side}-bars`);
   svg.replaceChildren();
   [[blue, "people"], [red, "bought"]].forEach(([n, kind], i) => {
-    shape(svg, "rect", { x: 0, y: 4 + i * 30, width: 400, height: 24, rx: 4, class: "left" });
-    shape(svg, "rect", { x: 0, y: 4 + i * 30, width: Math.min(400, n / 600 * 400), height: 24, rx: 4, class: kind });
+    const width = Math.min(400, n / sizes.accounts * 400);
+    const y = 4 + i * 30;
+    shape(svg, "rect", { x: 0, y, width: 400, height: 24, rx: 4, class: "left" });
+    shape(svg, "rect", { x: 0, y, width, height: 24, rx: 4, class: kind });
+    const inside = width > 280;
+    const x = inside ? 10 : width + 10;
+    const label = shape(svg, "text", { x, y: y + 16, class: inside ? "inside" : "" });
+    label.textContent = `${n} ${kind}`;
   });
 }
 
@@ -344,18 +359,28 @@ function showCall(call) {
 
 // Outages: a tick for each request.
 
-const line = { before: 0, total_ms: 15000 };
+const line = { before: 0, total_ms: sizes.traffic };
+
+function drawLine(note) {
+  const svg = byID("outage-line");
+  svg.replaceChildren();
+  shape(svg, "rect", { x: 0, y: 6, width: 720, height: 48, rx: 4, class: "left" });
+  shape(svg, "text", { x: 16, y: 34 }).textContent = note;
+}
 
 function showTraffic(name, data) {
   fill(byID("outage"), data);
   rows(byID("outage-limit"), data.limit);
   rows(byID("outage-sale"), data.sale, status => status === "200" ? "200, order taken" : status + ", closed");
   showBreaker(data.breaker);
-  if (!line.before || line.before > data.ms) byID("outage-line").replaceChildren();
+  if (!line.before || line.before > data.ms) drawLine("");
   line.before = data.ms;
   shape(byID("outage-line"), "rect", { x: 720 * data.ms / line.total_ms, y: 6, width: 3.4, height: 48,
     class: !data.breaker.open ? data.up ? "with" : "lost" : "alone" });
-  if (name !== "done") return "";
+  if (name !== "done") {
+    if (data.breaker.open) return "Redis is not asked: the limit goes on, the sale is closed, nobody waits.";
+    return data.up ? "Redis answers: the limit counts there, and the sale is open." : "Redis is away.";
+  }
   return `The traffic has ended. The breaker is ${data.breaker.open ? "open" : "closed"}. ` +
     `Times it has opened: ${data.breaker.opened}.`;
 }
@@ -426,7 +451,7 @@ function forget() {
     e.textContent = 0;
     e.className = "";
   }
-  for (const e of all("[data-state] [role=status]:not(#redis-state)")) e.textContent = "";
+  for (const e of all("[data-state] [role=status]:not(#redis-state)")) e.textContent = e.dataset.plan ?? "";
   for (const e of all("[data-state]")) e.dataset.state = "idle";
   for (const e of all("[data-plan]")) e.textContent = e.dataset.plan;
   for (const lane of lanes) delete lane.dataset.worst;
@@ -441,12 +466,11 @@ function plan() {
   tickets(byID("race-own-grid"), {});
   tickets(byID("race-naive-grid"), {});
   for (const side of ["open", "capped"]) bars(side, 0, 0);
-  const svg = byID("outage-line");
-  svg.replaceChildren();
-  shape(svg, "rect", { x: .5, y: 6, width: 719, height: 48, rx: 4, class: "plan" });
-  shape(svg, "text", { x: 16, y: 35 }).textContent = "15 s of traffic: take Redis away, and see who waits";
+  line.before = 0;
+  drawLine("ten requests a second, each one a tick");
 }
-for (const e of document.querySelectorAll("[id$='-result'], [id$='-winner']")) e.dataset.plan = e.textContent;
+const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text";
+for (const e of document.querySelectorAll(says)) e.dataset.plan = e.textContent;
 plan();
 
 // By hand.

@@ -105,7 +105,8 @@ func openDemo(t *testing.T, v view, address string, intended ...string) *tab {
 	})
 	if !v.noJS {
 		eval[bool](b, listen)
-		b.eventually(`document.querySelector("#attack").dataset.state==="done"||!!document.querySelector("#no-redis")`)
+		b.eventually(`document.querySelector("#attack").dataset.state==="done"||` +
+			`!!document.querySelector("#no-redis")`)
 	}
 	return b
 }
@@ -223,6 +224,12 @@ func demoAtFirst(t *testing.T, address string) {
 	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 9 {
 		t.Errorf("%d scenarios are idle, want all but the attack, which starts by itself", got)
 	}
+	const began = `performance.getEntriesByType("resource")` +
+		`.find(e=>e.name.endsWith("/scenarios/attack"))?.startTime??1e9`
+	b.eventually(`(` + began + `)<1e9`)
+	if ms := eval[float64](b, began); ms > 2000 {
+		t.Errorf("the attack began %.0f ms after the page was opened, want 2000 at most", ms)
+	}
 	b.look(views[2])
 	b.act(chromedp.Click("#race-same")) // before there are orders
 	b.eventually(`document.querySelector("#race").dataset.state==="failed"`)
@@ -264,7 +271,8 @@ func (b *tab) attack() {
 			worst[l.Lane] = l.Worst
 			lane := "#attack-" + l.Lane
 			shown := eval[int](b, fmt.Sprintf(`+document.querySelector(%q).dataset.worst`, lane))
-			dots := eval[int](b, fmt.Sprintf(`document.querySelectorAll("%s .admitted, %s .refused").length`, lane, lane))
+			dots := eval[int](b, fmt.Sprintf(`document.querySelector(%q).querySelectorAll(".admitted,.refused").length`,
+				lane))
 			colour := eval[string](b, fmt.Sprintf(`document.querySelector("%s-worst").className`, lane))
 			if shown != l.Worst || b.text(lane+"-worst") != itoa(l.Worst) || dots != l.Admitted+l.Refused ||
 				(colour == "over") != (l.Lane == "naive" && l.Worst > result.Limit) {

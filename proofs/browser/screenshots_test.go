@@ -36,7 +36,7 @@ func (b *tab) picture(name string) {
 	}
 	there, err := os.ReadFile(path)
 	if err != nil {
-		b.Fatalf("%v: write it with go test -run TestScreenshots -update", err)
+		b.Fatalf("%v: write it with make screenshots", err)
 	}
 	if len(there) > pictureMost {
 		b.Errorf("%s has %d bytes, want %d at most", name, len(there), pictureMost)
@@ -69,11 +69,12 @@ func TestScreenshots(t *testing.T) {
 // on each width, and fingers hit what they aim at.
 func demoPicture(t *testing.T) {
 	t.Helper()
-	b := openDemo(t, view{width: 1280}, startDemo(t, buildDemo(t)))
+	b := openDemo(t, view{width: 1280, height: 660}, startDemo(t, buildDemo(t)))
 	b.picture("demo.png")
 	for _, width := range []int64{1280, 768, 360} {
 		b.look(view{width: width, height: 800})
-		if wide := eval[int](b, `document.documentElement.scrollWidth-document.documentElement.clientWidth`); wide > 0 {
+		wide := eval[int](b, `(e=>e.scrollWidth-e.clientWidth)(document.documentElement)`)
+		if wide > 0 {
 			t.Errorf("at %d the page is %d pixels wider than the window", width, wide)
 		}
 	}
