@@ -104,11 +104,9 @@ async function run(button, watch) {
 // follow watches what other tabs have started. The first page that sees an untouched demo starts the attack.
 let opened = false;
 function follow(data) {
-  for (const name in known) {
-    if (!(name in data.runs) && runs.size === 0) { // another tab has reset the demo
-      delete known[name];
-      forget();
-    }
+  if (Object.keys(known).some(name => !(name in data.runs))) { // another tab has reset the demo,
+    if (runs.size > 0) return; // which ends the runs of this one
+    forget();
   }
   for (const [name, number] of Object.entries(data.runs)) {
     if (known[name] === number) continue;
@@ -174,7 +172,7 @@ function showAttack(name, data) {
     for (const dot of data.dots) {
       const place = Math.floor(dot.ms / bin) + (dot.admitted ? "+" : "-");
       const pile = lane.piles[place] = (lane.piles[place] ?? -1) + 1;
-      const y = dot.admitted ? axis - 1.5 - Math.min(pile, 100) : axis + 3 + Math.min(pile * 4, 12);
+      const y = dot.admitted ? axis - 1.5 - Math.min(pile, 100) : axis + 3 + Math.min(pile * 4, 8);
       shape(svg, "rect", { x: across(Math.floor(dot.ms / bin) * bin), y, width: across(bin) - .6,
         height: dot.admitted ? 1.6 : 2.5, class: dot.admitted ? "admitted" : "refused" });
     }
@@ -444,6 +442,7 @@ byID("reset").addEventListener("click", async () => {
 
 // forget takes the results of scenarios off the page.
 function forget() {
+  for (const name in known) delete known[name];
   const all = selector => document.querySelectorAll(selector);
   for (const e of all("main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
   for (const e of all("[data-figure], #stuffing-open-answers, #stuffing-capped-answers")) e.textContent = "–";

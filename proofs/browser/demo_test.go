@@ -216,6 +216,8 @@ func demoSecondTab(t *testing.T, address string) {
 	if a, b := first.text("#race-naive-sold"), second.text("#race-naive-sold"); a != b {
 		t.Errorf("the naive sale has sold %s in one tab and %s in the other", a, b)
 	}
+	first.act(chromedp.Click("#reset"))
+	second.eventually(`document.querySelectorAll('[data-state]:not([data-state="idle"])').length===0`)
 }
 
 func demoAtFirst(t *testing.T, address string) {
