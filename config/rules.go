@@ -173,11 +173,13 @@ func anyRule() form[*ruleSpec] {
 		r.rule.ID, r.rule.Origin = r.id.find, r.from.find
 		r.rule.Headers = r.headers.Headers
 		r.rule.Headers.PartitionKey = r.headers.partition.find
-		switch failed, counted := r.failed, r.counted; {
-		case failed != nil:
+		if failed := r.failed; failed != nil {
 			r.rule.Failed = func(status int) bool { return hasStatus(failed, status) }
-		case counted != nil:
-			r.rule.Failed = func(status int) bool { return !hasStatus(counted, status) }
+		}
+		for _, s := range r.counted {
+			for status := s.from; status <= s.to; status++ {
+				r.rule.Counted = append(r.rule.Counted, status)
+			}
 		}
 		return &r, d.checkRule(&r) && ok
 	}}

@@ -1,11 +1,15 @@
 package docs_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -44,6 +48,23 @@ func Example_operator() {
 	})
 	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 }
+
+// connect makes a client as it should be in production.
+func connect(password string) (*redis.Client, *core.Engine) {
+	rdb := redis.NewClient(&redis.Options{
+		Addr:                  "redis.internal:6379",
+		Username:              "shop",
+		Password:              password,
+		TLSConfig:             &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "redis.internal"},
+		ContextTimeoutEnabled: true,
+		DialTimeout:           time.Second,
+		ConnMaxIdleTime:       4 * time.Minute,
+	})
+	gate := core.New(rdb, core.WithPrefix("shop-staging"))
+	return rdb, gate
+}
+
+var _ = connect
 
 // staffMember returns the name of the signed-in person, or an error if they may not look or change things.
 func staffMember(r *http.Request, changes bool) (string, error) {

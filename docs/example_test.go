@@ -188,9 +188,9 @@ func Example_failedLogins() {
 	gate := core.New(client(), core.WithDeadline(30*time.Second))
 
 	logins := ratelimit.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
-		Who:    keyfuncs.IP(),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back the others
+		Guard:   limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
+		Who:     keyfuncs.IP(),
+		Counted: []int{http.StatusUnauthorized}, // all others give back
 	}
 
 	_ = logins

@@ -92,9 +92,9 @@ func TestChineseREADMEIsInStep(t *testing.T) {
 		"heading": func(text string) []string {
 			return regexp.MustCompile(`(?m)^#+ `).FindAllString(fence.ReplaceAllString(text, "```mermaid\n```"), -1)
 		},
-		"block of code": func(text string) []string { // a chart has the language of its page
+		"block of code": func(text string) []string { // charts and comments have the language of their page
 			charts := regexp.MustCompile("(?s)```mermaid.*?```")
-			return fence.FindAllString(charts.ReplaceAllString(text, "```mermaid\n```"), -1)
+			return fence.FindAllString(withoutComments(charts.ReplaceAllString(text, "```mermaid\n```")), -1)
 		},
 		"row": func(text string) (shapes []string) {
 			kept := regexp.MustCompile("\\||`[^`]+`|\\d\\.\\d\\d") // columns, code and figures
@@ -132,6 +132,39 @@ func TestChineseREADMEIsInStep(t *testing.T) {
 	for i, other := range []string{readmes[1], readmes[0]} {
 		if !slices.Contains(linksOf(read(t, readmes[i])), other) {
 			t.Errorf("%s does not link to %s", readmes[i], other)
+		}
+	}
+}
+
+// withoutComments removes comments at the ends of lines of code in Go and shell.
+func withoutComments(code string) string {
+	return regexp.MustCompile(`(?m)[ \t]+(//|#) .*$`).ReplaceAllString(code, "")
+}
+
+// TestChineseREADMEIsChinese: its charts and the comments in its code are, and where it links to pages, which are
+// English, it says so.
+func TestChineseREADMEIsChinese(t *testing.T) {
+	text := read(t, readmes[1])
+	han, comments := regexp.MustCompile(`\p{Han}`), 0
+	for _, block := range fence.FindAllStringSubmatch(text, -1) {
+		for _, comment := range regexp.MustCompile(`(?m)[ \t](?://|#) .*$`).FindAllString(block[3], -1) {
+			comments++
+			if !han.MatchString(comment) {
+				t.Errorf("the comment%s is not Chinese", comment)
+			}
+		}
+		if block[2] == "mermaid" && !han.MatchString(block[3]) {
+			t.Errorf("a chart is not Chinese:\n%s", block[3])
+		}
+	}
+	if comments < 5 {
+		t.Errorf("found only %d comments", comments)
+	}
+	page := regexp.MustCompile(`\]\((?:docs|proofs|[A-Z]+)[^)]*\.md`)
+	_, body, _ := strings.Cut(text, "\n\n") // behind the badges
+	for _, paragraph := range strings.Split(body, "\n\n") {
+		if page.MatchString(paragraph) && !strings.Contains(paragraph, "英文") {
+			t.Errorf("this does not say that the pages are English:\n%s", paragraph)
 		}
 	}
 }

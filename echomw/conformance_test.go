@@ -9,17 +9,26 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build,
+	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
 		Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }})
+}
+
+func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
+	e := echo.New()
+	e.Use(echomw.PerIP(gate, at, trusted...))
+	e.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, "ok") })
+	return e
 }
 
 // build leaves echo as echo.New makes it, which believes every X-Forwarded-For.

@@ -3,17 +3,15 @@
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echomw"
 //
-//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
-//	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
-//	e.Use(ratelimit.Echo(perIP))
+//	e.Use(ratelimit.PerIP(gate, limit.PerMinute(100)))
 //
 // # Middlewares
 //
-// [Echo] makes a middleware of one or more rules, for the application, a group or a route; its documentation
-// says what becomes of errors that handlers return. [Follow] does so for rules that may change while requests
-// are served, such as those of package config. Mount middleware.Recover and CORS in front of the rules, so
-// that they also see what the rules answer. In Pre, before the router, [keyfuncs.Route] and [keyfuncs.Param]
-// find nothing.
+// [PerIP] is the most common one. [Echo] makes a middleware of one or more rules, for the application, a
+// group or a route; its documentation says what becomes of errors that handlers return. [Follow] does so for
+// rules that may change while requests are served, such as those of package config. Mount middleware.Recover
+// and CORS in front of the rules, so that they also see what the rules answer. In Pre, before the router,
+// [keyfuncs.Route] and [keyfuncs.Param] find nothing.
 //
 // # Who the client is
 //

@@ -8,9 +8,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -20,8 +22,15 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build,
+	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
 		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
+}
+
+func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
+	engine := gin.New()
+	engine.Use(ginmw.PerIP(gate, at, trusted...))
+	engine.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "ok") })
+	return engine
 }
 
 // build leaves the engine as gin.New makes it, which trusts every proxy.

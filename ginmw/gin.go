@@ -3,15 +3,13 @@
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 //
-//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
-//	perIP := ratelimit.Rule{Guard: site, Who: keyfuncs.IP()}
-//	r.Use(ratelimit.Gin(perIP))
+//	r.Use(ratelimit.PerIP(gate, limit.PerMinute(100)))
 //
 // # Middlewares
 //
-// [Gin] makes a middleware of one or more rules, for the engine, a group or a route. [Follow] does so for
-// rules that may change while requests are served, such as those of package config. Mount gin.Recovery and
-// CORS in front of the rules, so that they also see what the rules answer.
+// [PerIP] is the most common one. [Gin] makes a middleware of one or more rules, for the engine, a group or a
+// route. [Follow] does so for rules that may change while requests are served, such as those of package
+// config. Mount gin.Recovery and CORS in front of the rules, so that they also see what the rules answer.
 //
 // # Who the client is
 //

@@ -91,7 +91,7 @@ func Require(fn Func) Func {
 		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
 			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
 			why = strings.ReplaceAll(why, "\n", " ") // an application's own function may have several lines
-			return "", &failure{call: "Require", why: why, kind: ErrRequired}
+			return "", &failure{call: "Require", why: why, kind: ErrRequired, field: FieldOf(err)}
 		}
 		return text, err
 	}

@@ -26,7 +26,7 @@ func Form(name string) Func {
 		misuse("Form needs the name of a form field, such as Form(\"choice\")")
 	}
 	call := fmt.Sprintf("Form(%q)", name)
-	notFound := missing(call)
+	notFound := missingField(call, name)
 	return func(r *Request) (string, error) {
 		if r.PostForm == nil {
 			if r.Body == nil {

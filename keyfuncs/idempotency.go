@@ -21,7 +21,7 @@ const maxIdempotencyKey = 255
 // [ErrMalformed]: to ignore it would turn a repetition into a second order.
 func IdempotencyKey() Func {
 	const name = "IdempotencyKey()"
-	notFound := missing(name)
+	notFound := missingField(name, "Idempotency-Key")
 	return func(r *Request) (string, error) {
 		value, ok := single(r.Header["Idempotency-Key"])
 		if !ok {

@@ -37,7 +37,7 @@ func JSON(most int, member ...string) Func {
 		}
 	}
 	member = append([]string(nil), member...)
-	notFound := missing(call)
+	notFound := missingField(call, strings.Join(member, "."))
 	return func(r *Request) (string, error) {
 		if r.Body == nil || r.Body == http.NoBody {
 			return "", notFound

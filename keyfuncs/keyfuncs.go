@@ -69,6 +69,8 @@ type failure struct {
 	call string // the function as the user wrote it: Param("poll")
 	why  string
 	kind error // ErrMissing, ErrMalformed, ErrRequired or ErrTooLarge
+	// field is what clients call what they have left out: see FieldOf.
+	field string
 }
 
 func (f *failure) Error() string { return "keyfuncs: " + f.call + ": " + f.why }
@@ -90,11 +92,27 @@ func FunctionOf(err error) string {
 	return ""
 }
 
+// FieldOf returns the name of the field that a client has left out, where clients know the name because they
+// send it: of a [Form] field, a [Query] parameter, a [JSON] member ("order.sku"), or "Idempotency-Key". It is
+// empty for all other errors. The names of headers and cookies are not told: a proxy or the application may
+// be who sets them, and a client need not know which of them makes somebody.
+func FieldOf(err error) string {
+	if f := (*failure)(nil); errors.As(err, &f) {
+		return f.field
+	}
+	return ""
+}
+
 // missing makes the error for an absent text. The error depends on nothing in the request, so functions
 // make it once, at set-up: a request without the text is the common case in FirstOf and should not cost an
 // allocation.
 func missing(call string) error {
 	return &failure{call: call, why: "nothing found", kind: ErrMissing}
+}
+
+// missingField is missing for what clients know by a name.
+func missingField(call, field string) error {
+	return &failure{call: call, why: "nothing found", kind: ErrMissing, field: field}
 }
 
 func malformed(call, format string, args ...any) error {

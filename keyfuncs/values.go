@@ -19,7 +19,7 @@ func Query(name string) Func {
 		misuse("Query needs the name of a query parameter, such as Query(\"page\")")
 	}
 	call := fmt.Sprintf("Query(%q)", name)
-	notFound := missing(call)
+	notFound := missingField(call, name)
 	return func(r *Request) (string, error) {
 		if r.URL == nil || r.URL.RawQuery == "" {
 			return "", notFound

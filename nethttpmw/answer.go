@@ -184,6 +184,9 @@ type Refusal struct {
 	Reason core.Reason
 	// Decision is the decision of the guard or of Bans, as far as there is one. Its Guard is always set.
 	Decision core.Decision
+	// Missing is the name of the field that the request lacks, with ReasonNoKey, where clients know it: see
+	// [keyfuncs.FieldOf]. The standard text has it.
+	Missing string
 
 	rule     *mounted // the rule that refused; nil if no pipeline made the Refusal
 	answer   *answer  // nil in such a Refusal

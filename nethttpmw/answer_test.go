@@ -112,8 +112,8 @@ func TestGuardsDescribeTheirAnswers(t *testing.T) {
 		"undescribed": `{"type":"about:blank","title":"Forbidden","status":403,"detail":"This request was refused.",` +
 			`"reason":"undescribed"`,
 		core.ReasonDuplicate: `{"type":"https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#duplicate",` +
-			`"title":"Done Before","status":409,` +
-			`"detail":"This has been done before, as often as is allowed.","reason":"duplicate"`,
+			`"title":"Already Done","status":409,` +
+			`"detail":"You have already done this.","reason":"duplicate"`,
 	} {
 		h := nethttpmw.HTTP(ruleOf(&describing{fake{name: "own"}, reason}))(http.NotFoundHandler())
 		w := httptest.NewRecorder()

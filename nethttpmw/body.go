@@ -29,6 +29,9 @@ func (f *Refusal) text(r *http.Request, form form) (text Text) {
 		text = f.rule.Texts(r, f)
 	}
 	answer := f.described()
+	if f.Missing != "" {
+		text.Detail = cmp.Or(text.Detail, f.lacks(form))
+	}
 	if form == formPage {
 		text.Title = cmp.Or(text.Title, answer.PageTitle)
 		text.Detail = cmp.Or(text.Detail, answer.PageDetail)
@@ -36,6 +39,14 @@ func (f *Refusal) text(r *http.Request, form form) (text Text) {
 	text.Title = cmp.Or(text.Title, answer.Title, http.StatusText(f.Status))
 	text.Detail = cmp.Or(text.Detail, answer.Detail)
 	return text
+}
+
+// lacks names the field that is missing.
+func (f *Refusal) lacks(form form) string {
+	if form == formPage {
+		return "What you have sent lacks “" + f.Missing + "”. Go back and fill it in."
+	}
+	return `The request lacks "` + f.Missing + `".`
 }
 
 // body returns the body in the given form.

@@ -1,6 +1,7 @@
 package nethttpmw_test
 
 import (
+	"io"
 	"net/http"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -17,11 +19,17 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestConformanceOfServeMux(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount, First: true})
+	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount, PerIP: perIP, First: true})
 }
 
 func TestConformanceOfChi(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: buildChi, Mount: mount, Fast: true})
+	conformance.Run(t, conformance.Framework{Build: buildChi, Mount: mount, PerIP: perIP, Fast: true})
+}
+
+func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
+	return nethttpmw.PerIP(gate, at, trusted...)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 }
 
 func mount(rules ...nethttpmw.Rule) { nethttpmw.HTTP(rules...) }

@@ -9,6 +9,8 @@
 //	}
 //	mux.Handle("GET /", nethttpmw.HTTP(perIP)(home))
 //
+// [PerIP] is this rule in one line, for the whole application.
+//
 // Rules are plain data. The same rules work with gin (package ginmw) and echo (packages echomw and echov5mw).
 // [HTTP] fits every router that takes func(http.Handler) http.Handler, such as chi.
 //
@@ -33,8 +35,8 @@
 //
 // The rules are settled by the status of the response. A failed request (status 400 or above, a panic, a
 // client that disconnected before a response) gives back the vote or the units that it took. Rate limits and
-// red packets count however the request ends, unless Rule.Failed says otherwise. If Redis is unavailable, the
-// pipeline retries in the background, and core.Drain waits for that at the end of a process.
+// red packets count however the request ends, unless Rule.Failed or Rule.Counted says otherwise. If Redis is
+// unavailable, the pipeline retries in the background, and core.Drain waits for that at the end of a process.
 //
 // # Outages
 //

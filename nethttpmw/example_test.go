@@ -105,9 +105,9 @@ func ExampleRule_failedLogins() {
 	defer stop()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 	guesses := ratelimit.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "guesses", limit.PerHour(2)),
-		Who:    keyfuncs.Query("user"),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized },
+		Guard:   limit.NewSlidingWindow(gate, "guesses", limit.PerHour(2)),
+		Who:     keyfuncs.Query("user"),
+		Counted: []int{http.StatusUnauthorized},
 	}
 	login := ratelimit.HTTP(guesses)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("password") != "secret" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -142,5 +143,19 @@ func TestEveryAnswerHasWordsForPeople(t *testing.T) {
 				t.Errorf("%s: %q says %q, %q", g.Name(), a.Reason, a.PageTitle, a.PageDetail)
 			}
 		}
+	}
+}
+
+// TestAPageNamesTheFieldThatIsMissing, as text: the name may be anything.
+func TestAPageNamesTheFieldThatIsMissing(t *testing.T) {
+	rule := ruleOf(&refuser{fake{name: "site"}, core.Decision{Reason: core.ReasonLimited}})
+	rule.Who = keyfuncs.Form("<choice>")
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Accept", "text/html")
+	w := httptest.NewRecorder()
+	nethttpmw.HTTP(rule)(http.NotFoundHandler()).ServeHTTP(w, r)
+	if want := "<p>What you have sent lacks “&lt;choice&gt;”. Go back and fill it in.</p>"; w.Code != 400 ||
+		!strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -286,7 +286,11 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}
-	return r.refuse(reason, core.Decision{Guard: r.name})
+	refusal := r.refuse(reason, core.Decision{Guard: r.name})
+	if reason == ReasonNoKey {
+		refusal.Missing = keyfuncs.FieldOf(err)
+	}
+	return refusal
 }
 
 // failure is a kind of failure of a key function.

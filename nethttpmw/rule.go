@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -121,9 +122,7 @@ type Rule struct {
 	// Failed is not called.
 	//
 	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
-	// limits, for which no request fails. To count only failed logins, declare all others failed:
-	//
-	//	Failed: func(status int) bool { return status != http.StatusUnauthorized }
+	// limits, for which no request fails. Where a few statuses count, Counted says so in a line.
 	//
 	// A request holds its units while it runs, and may give them back. So where requests of the same actor and
 	// resource that run in this process hold the units that another one wanted, its refusal is no strike of
@@ -131,6 +130,14 @@ type Rule struct {
 	// guard was asked about before it, for a second at most. Permits of a semaphore come back whatever Failed
 	// says, and are not meant.
 	Failed func(status int) bool
+	// Counted lists the only response statuses with which a request keeps what it took; all others give it
+	// back. It is a Failed that is true for all others, and a rule has one of the two. So a limit of tries
+	// counts only failed logins:
+	//
+	//	Counted: []int{http.StatusUnauthorized}
+	//
+	// Nil: Failed decides.
+	Counted []int
 
 	// Headers says which figures of the rule clients see. The zero value sends the RateLimit fields.
 	Headers Headers
@@ -188,6 +195,9 @@ func (r *Rule) check() error {
 	if err := r.checkNil(); err != nil {
 		return err
 	}
+	if err := r.checkCounted(); err != nil {
+		return err
+	}
 	traits := r.Guard.Traits()
 	switch {
 	case r.Who == nil:
@@ -224,6 +234,24 @@ func (r *Rule) checkNil() error {
 	return nil
 }
 
+// checkCounted finds a Counted by which no request would count, or that Failed may contradict.
+func (r *Rule) checkCounted() error {
+	strange := func(status int) bool { return status < 100 || status > 999 }
+	switch i := slices.IndexFunc(r.Counted, strange); {
+	case r.Counted == nil:
+		return nil
+	case r.Failed != nil:
+		return errors.New("has both Failed and Counted: set one of them")
+	case len(r.Counted) == 0:
+		return errors.New("has an empty Counted, so no request would count: list statuses, such as " +
+			"http.StatusUnauthorized, or leave it out")
+	case i >= 0:
+		return fmt.Errorf("has Counted: %d, which is no status: list statuses such as http.StatusUnauthorized",
+			r.Counted[i])
+	}
+	return nil
+}
+
 // isNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
 // that was never set. Such an interface is not nil itself, and its methods panic in the first request.
 func isNil(value any) bool {
@@ -254,6 +282,9 @@ type mounted struct {
 func mount(rule Rule) (*mounted, error) {
 	if err := rule.check(); err != nil {
 		return nil, err
+	}
+	if counted := slices.Clone(rule.Counted); counted != nil {
+		rule.Failed = func(status int) bool { return !slices.Contains(counted, status) }
 	}
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answersOf(rule.Guard)}

@@ -37,7 +37,7 @@ func newLoginPage(gate *core.Engine, guard core.Guard) *loginPage {
 		running: make(chan struct{}, 100), leave: make(chan struct{}, 100)}
 	who := keyfuncs.Const("the office")
 	failed := nethttpmw.Rule{Guard: guard, Who: who, Bans: p.bans, Which: keyfuncs.Header("X-Item"),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized }}
+		Counted: []int{http.StatusUnauthorized}}
 	if !guard.Traits().NeedsItem {
 		failed.Which = nil
 	}

@@ -113,15 +113,15 @@ var standardAnswers = []Answer{
 	},
 	{
 		Reason: core.ReasonBusy, Status: 429, Title: "Busy",
-		Detail: "As much as possible is running. Try again in a moment.", Type: documentedTypes + "busy",
+		Detail: "Too many of these are running at once. Try again in a moment.", Type: documentedTypes + "busy",
 		PageTitle:  "Busy",
-		PageDetail: "As much as possible is going on at the moment.",
+		PageDetail: "Too much is going on at the moment.",
 	},
 	{
-		Reason: core.ReasonDuplicate, Status: 409, Title: "Done Before",
-		Detail: "This has been done before, as often as is allowed.", Type: documentedTypes + "duplicate",
+		Reason: core.ReasonDuplicate, Status: 409, Title: "Already Done",
+		Detail: "You have already done this.", Type: documentedTypes + "duplicate",
 		PageTitle:  "Already done",
-		PageDetail: "You have done this already, as often as is allowed.",
+		PageDetail: "You have already done this, as often as is allowed.",
 	},
 	{
 		Reason: core.ReasonNotOpen, Status: 409, Title: "Not Open",

@@ -277,7 +277,12 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 		sentAgain(ctx)
 	}
 	c.maybe = true
-	return eval(ctx, r, s, s.delivery, c.Keys, c.Args)
+	first := err
+	reply, err = eval(ctx, r, s, s.delivery, c.Keys, c.Args)
+	if errors.Is(err, context.DeadlineExceeded) && isDial(first) {
+		err = fmt.Errorf("%w; and again: %w", first, err) // go-redis dials until time is over, and says only that
+	}
+	return reply, err
 }
 
 // follow waits for the run that decides the call together with others of its group. Where that fails, an

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -32,7 +33,7 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 		name, cause string
 		options     *redis.Options
 	}{
-		{"Redis is down", "connection refused", &redis.Options{Addr: down}},
+		{"Redis is down", "refused the connection: start it there, or correct the address", &redis.Options{Addr: down}},
 		// Redis takes the handshake for commands, and answers unless it has no end of a line.
 		{"TLS to a plain port", "TLS handshake",
 			&redis.Options{Addr: plain, TLSConfig: &tls.Config{InsecureSkipVerify: true}}},
@@ -82,5 +83,22 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 					n, log.String())
 			}
 		})
+	}
+}
+
+// TestAStartWithoutRedisSaysWhatToDo: a program that opens a sale or loads its scripts at its start ended with
+// "context deadline exceeded", after all the time that it had.
+func TestAStartWithoutRedisSaysWhatToDo(t *testing.T) {
+	const down = "127.0.0.1:1" // tcpmux; nothing listens there, and nothing is given that port
+	rdb := redis.NewClient(&redis.Options{Addr: down, ContextTimeoutEnabled: true})
+	closing(t, rdb)
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}))
+	sale := seckill.New(e, "sale", seckill.Options{})
+	_, open := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 1})
+	for what, err := range map[string]error{"Open": open, "Preload": e.Preload(t.Context())} {
+		const want = "redis at " + down + " refused the connection: start it there, or correct the address"
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -117,8 +119,27 @@ func (c *connection) named(node string, err error) error {
 	if node == "" {
 		return err
 	}
+	dial := (*net.OpError)(nil)
+	if isDial(err) && errors.As(err, &dial) && errors.Is(dial, syscall.ECONNREFUSED) {
+		if dial.Addr != nil && dial.Addr.String() != node {
+			node += ": " + dial.Addr.String() // such as a server that Sentinel has named
+		}
+		return &refusedError{node, err}
+	}
 	return fmt.Errorf("redis at %s: %w", node, err)
 }
+
+// refusedError is the error of a server that is not running, as a rule. Its text says what to do.
+type refusedError struct {
+	at  string
+	err error
+}
+
+func (e *refusedError) Error() string {
+	return "redis at " + e.at + " refused the connection: start it there, or correct the address"
+}
+
+func (e *refusedError) Unwrap() error { return e.err }
 
 // detached calls f in a goroutine and returns its result, or the context's error as soon as the context ends.
 // Then f continues until the client's own timeouts end it. It is for clients that ignore their context.

@@ -65,6 +65,12 @@ func isBroken(err error) bool {
 	return errors.As(err, &network) && network.Op != "dial" && !network.Timeout()
 }
 
+// isDial reports whether an error is of a connection that could not be made.
+func isDial(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) && network.Op == "dial"
+}
+
 // notRun marks an error of a call that has certainly changed nothing.
 func notRun(err error, maybe bool) error {
 	if err == nil || maybe || !isRefusal(err) {

@@ -87,14 +87,15 @@ func (r *Runner) SharesCalls() bool { return r.shared != nil }
 // [Runner.RunAcked] does.
 func (r *Runner) CanWait() bool { return nodes(r.rdb) != nil }
 
-// Preload loads scripts into every primary that the client knows.
+// Preload loads scripts into every primary that the client knows. It sends each once: to a server that is not
+// there go-redis would send it again until the context ends, and then not say why.
 func (r *Runner) Preload(ctx context.Context, scripts ...*Script) error {
 	load := func(ctx context.Context, rdb Client) error {
 		for _, s := range scripts {
 			cmd := redis.NewCmd(ctx, "script", "load", s.source)
-			_ = rdb.Process(ctx, cmd)
+			_ = rdb.Process(ctx, onceCmd{cmd})
 			if err := cmd.Err(); err != nil {
-				return fmt.Errorf("core: preload script %s: %w", s.name, err)
+				return fmt.Errorf("core: preload script %s: %w", s.name, r.named(addressOf(rdb), err))
 			}
 		}
 		return nil

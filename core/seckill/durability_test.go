@@ -234,11 +234,11 @@ func TestAckedErrors(t *testing.T) {
 	}
 	_ = nobody.Close()
 	for text, rdb := range map[string]script.Client{
-		"READONLY":            p.replica.Client(t),
-		"LOADING":             guardtest.RefusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"),
-		"unexpected reply":    guardtest.RefusingServer(t, "*1\r\n$2\r\nno\r\n"),
-		"connection refused":  redis.NewClient(&redis.Options{Addr: nobody.Addr().String(), DialerRetries: 1}),
-		"cluster has no node": redis.NewClusterClient(&redis.ClusterOptions{}),
+		"READONLY":               p.replica.Client(t),
+		"LOADING":                guardtest.RefusingServer(t, "-LOADING Redis is loading the dataset in memory\r\n"),
+		"unexpected reply":       guardtest.RefusingServer(t, "*1\r\n$2\r\nno\r\n"),
+		"refused the connection": redis.NewClient(&redis.Options{Addr: nobody.Addr().String(), DialerRetries: 1}),
+		"cluster has no node":    redis.NewClusterClient(&redis.ClusterOptions{}),
 	} {
 		g := ackedSale(t, rdb, core.WithDeadline(20*time.Second))
 		d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})

@@ -55,9 +55,9 @@ func tiers(gate *core.Engine, tierOf func(user string) string) core.Guard {
 
 func failedLogins(gate *core.Engine) nethttpmw.Rule {
 	logins := nethttpmw.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
-		Who:    keyfuncs.IP(),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // gives back the others
+		Guard:   limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
+		Who:     keyfuncs.IP(),
+		Counted: []int{http.StatusUnauthorized}, // all others give back
 	}
 
 	return logins
@@ -65,9 +65,9 @@ func failedLogins(gate *core.Engine) nethttpmw.Rule {
 
 func bannedLogins(gate *core.Engine) nethttpmw.Rule {
 	logins := nethttpmw.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
-		Who:    keyfuncs.IP(),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized },
+		Guard:   limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
+		Who:     keyfuncs.IP(),
+		Counted: []int{http.StatusUnauthorized},
 		Bans: bans.New(gate, "login-bans", bans.Options{
 			Refusals: 10, Period: time.Hour, First: time.Hour, Longest: 7 * 24 * time.Hour,
 		}),

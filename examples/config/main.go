@@ -1,4 +1,5 @@
-// Command config is a small server whose rules come from a file. It needs a Redis at REDIS_URL.
+// Command config is a small server whose rules come from a file. It runs on a Redis inside the process, or on
+// that of REDIS_URL.
 //
 //	go run ./examples/config examples/config/rules.yaml
 //	curl -i http://127.0.0.1:8080/
@@ -21,10 +22,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -72,12 +72,7 @@ func run() (err error) {
 	if len(os.Args) != 2 {
 		return errors.New("usage: config FILE, such as examples/config/rules.yaml")
 	}
-	options, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
-	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	options.ContextTimeoutEnabled = true
-	rdb := redis.NewClient(options)
+	rdb := embedded.Unless(os.Getenv("REDIS_URL")) // empty: a Redis inside this process
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app, err := newApp(ctx, core.New(rdb), os.Args[1])

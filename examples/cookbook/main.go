@@ -1,5 +1,5 @@
-// Command cookbook serves the recipes of the cookbook: posts, autocomplete, markets and lists. It needs a
-// Redis at REDIS_URL. README.md in this folder has the recipes, and requests to try.
+// Command cookbook serves the recipes of the cookbook: posts, autocomplete, markets and lists, on a
+// Redis inside the process or on that of REDIS_URL. README.md in this folder has them, and requests to try.
 //
 //	go run ./examples/cookbook
 package main
@@ -15,10 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/autocomplete"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/deque"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/market"
@@ -68,17 +67,12 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	options, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
-	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	options.ContextTimeoutEnabled = true // lets guards keep their deadline without a goroutine per call
-	rdb := redis.NewClient(options)
+	rdb := embedded.Unless(os.Getenv("REDIS_URL")) // empty: a Redis inside this process
 	defer rdb.Close()
 
 	app, err := newApp(ctx, core.New(rdb))
 	if err != nil {
-		return fmt.Errorf("%w (is there a Redis at %s? REDIS_URL names another)", err, options.Addr)
+		return err
 	}
 	server := &http.Server{
 		Addr:              cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"),

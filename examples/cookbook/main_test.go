@@ -2,13 +2,17 @@ package main
 
 import (
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/internal/recipetest"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
@@ -107,5 +111,37 @@ func TestByHand(t *testing.T) {
 		if !ran[file] {
 			t.Errorf("README.md does not show %s", file)
 		}
+	}
+}
+
+// TestCurlsOfTheREADME runs each line with curl that README.md shows, in their order, on the Redis inside the
+// process that the program has without a REDIS_URL.
+func TestCurlsOfTheREADME(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb, inside, err := embedded.Connect("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	defer rdb.Close()
+	app, err := newApp(t.Context(), core.New(rdb, core.WithDeadline(30*time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(app)
+	defer server.Close()
+	text := strings.ReplaceAll(string(page), "\\\n", " ")
+	lines := regexp.MustCompile(`(?m)^curl -i (.*)$`).FindAllStringSubmatch(text, -1)
+	for _, line := range lines {
+		command := "curl -sS --fail-with-body " + strings.ReplaceAll(line[1], "localhost:8080", server.URL)
+		if out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line[1], err, out)
+		}
+	}
+	if len(lines) < 5 {
+		t.Errorf("found only %d lines", len(lines))
 	}
 }

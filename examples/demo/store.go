@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	own "github.com/gatehouse-go/gatehouse/embedded"
 )
 
 // store is the demo's Redis: one inside the process, or that of REDIS_URL.
@@ -28,33 +28,13 @@ type store struct {
 var errNotOurs = errors.New("the Redis of REDIS_URL is not the demo's to stop")
 
 // connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
-// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when
-// a pipeline is longer than what the server reads before it replies.
+// It sends nothing.
 func connect(redisURL string) (*store, error) {
-	if redisURL == "" {
-		m := miniredis.NewMiniRedis()
-		if err := m.Start(); err != nil { // on a port of 127.0.0.1
-			return nil, fmt.Errorf("start a Redis inside the process: %w", err)
-		}
-		m.ClockTTL(true) // keys expire with time, as in Redis
-		return &store{client: redis.NewClient(clientOptions(m.Addr())), prefix: prefix, embedded: m}, nil
-	}
-	options, err := redis.ParseURL(redisURL)
+	client, inside, err := own.Connect(redisURL)
 	if err != nil {
-		if bad := (*url.Error)(nil); errors.As(err, &bad) {
-			err = bad.Err // without the URL, which may contain a password
-		}
-		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
-			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
-	options.ContextTimeoutEnabled = true // lets guards keep their deadline without a goroutine per call
-	return &store{client: redis.NewClient(options), prefix: prefix}, nil
-}
-
-// clientOptions are those for the Redis inside the process. A port that refuses connections is not dialled
-// again and again, so that calls fail as soon as the switch is off.
-func clientOptions(addr string) *redis.Options {
-	return &redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: 1}
+	return &store{client: client, prefix: prefix, embedded: inside}, nil
 }
 
 func (s *store) close() {

@@ -1,6 +1,6 @@
 // Command exports makes exports ten at a time, however many are asked for. A request that finds no room gets
-// 202 and the address of a page in place of 429; a worker makes its export later. It needs a Redis at
-// REDIS_URL.
+// 202 and the address of a page in place of 429; a worker makes its export later. It runs on
+// a Redis inside the process, or on that of REDIS_URL.
 //
 //	export DEFERRED_SECRET="$(openssl rand -hex 32)" # the same in all processes
 //	go run ./examples/exports
@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +19,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/deferred"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -104,12 +102,7 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	options, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
-	if err != nil {
-		return errors.New("REDIS_URL is not the URL of a Redis") // the error has the URL, with its password
-	}
-	options.ContextTimeoutEnabled = true
-	rdb := redis.NewClient(options)
+	rdb := embedded.Unless(os.Getenv("REDIS_URL")) // empty: a Redis inside this process
 	defer func() { _ = rdb.Close() }()
 	var secrets [][]byte
 	if secret := os.Getenv("DEFERRED_SECRET"); secret != "" { // without one, set-up says what that means

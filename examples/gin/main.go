@@ -1,5 +1,5 @@
 // Command gin guards three gin endpoints: it limits requests by address, counts each vote once, and runs a
-// flash sale (seckill) that cannot oversell. It needs a Redis at REDIS_URL.
+// flash sale (seckill) that cannot oversell. It runs on a Redis inside the process, or on that of REDIS_URL.
 //
 //	go run ./examples/gin
 //	curl -i http://127.0.0.1:8080/
@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -113,17 +113,12 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	options, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
-	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
-	}
-	options.ContextTimeoutEnabled = true // lets guards keep their deadline without a goroutine per call
-	rdb := redis.NewClient(options)
+	rdb := embedded.Unless(os.Getenv("REDIS_URL")) // empty: a Redis inside this process
 	defer rdb.Close()
 
 	app, err := newApp(ctx, core.New(rdb))
 	if err != nil {
-		return fmt.Errorf("%w (is there a Redis at %s? REDIS_URL names another)", err, options.Addr)
+		return err
 	}
 	server := &http.Server{
 		Addr:              cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"),

@@ -25,9 +25,9 @@ func API(gate *core.Engine, keys Keys, api http.Handler) http.Handler {
 		plans[c.ID] = c.Plan
 	}
 	perAddress := nethttpmw.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "bad-keys", limit.PerMinute(10)),
-		Who:    keyfuncs.IP(),
-		Failed: func(status int) bool { return status != http.StatusUnauthorized }, // counts bad keys only
+		Guard:   limit.NewSlidingWindow(gate, "bad-keys", limit.PerMinute(10)),
+		Who:     keyfuncs.IP(),
+		Counted: []int{http.StatusUnauthorized}, // counts bad keys only
 	}
 	limits := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
 		switch plans[a.Actor] {

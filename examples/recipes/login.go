@@ -21,17 +21,16 @@ const deviceCookie = "device"
 // addresses gets 10 guesses an hour, and cannot lock the owner out of their own devices. The secret signs the
 // cookies of devices.
 func Login(gate *core.Engine, secret []byte, correct func(user, password string) bool) http.Handler {
-	failedOnly := func(status int) bool { return status != http.StatusUnauthorized } // gives back the others
 	perAddress := nethttpmw.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "login-address", limit.PerHour(20)),
-		Who:    keyfuncs.IP(),
-		Failed: failedOnly,
+		Guard:   limit.NewSlidingWindow(gate, "login-address", limit.PerHour(20)),
+		Who:     keyfuncs.IP(),
+		Counted: []int{http.StatusUnauthorized},
 	}
 	perAccount := nethttpmw.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "login-account", limit.PerHour(10)),
-		Who:    strangeTo(secret),
-		NoKey:  nethttpmw.NoKeySkip, // a known device passes, and the limit by address still holds
-		Failed: failedOnly,
+		Guard:   limit.NewSlidingWindow(gate, "login-account", limit.PerHour(10)),
+		Who:     strangeTo(secret),
+		NoKey:   nethttpmw.NoKeySkip, // a known device passes, and the limit by address still holds
+		Counted: []int{http.StatusUnauthorized},
 	}
 	return nethttpmw.HTTP(perAddress, perAccount)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := accountOf(r.PostFormValue("user"))

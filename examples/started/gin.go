@@ -5,7 +5,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/gatehouse-go/gatehouse/ginmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 )
 
 func ginLogin(c *gin.Context) {
@@ -22,16 +22,16 @@ func (s shop) onGin() http.Handler {
 	login, items, castVote, placeOrder := ginLogin, gin.WrapF(items), gin.WrapF(castVote), ginOrder
 
 	r := gin.New()
-	r.Use(ginmw.Gin(perIP))
-	r.GET("/items", login, ginmw.Gin(perUser), items)
-	r.POST("/polls/:poll/votes", login, ginmw.Gin(vote), castVote)
-	r.POST("/sales/:sku/orders", login, ginmw.Gin(buy), placeOrder)
+	r.Use(ratelimit.Gin(perIP))
+	r.GET("/items", login, ratelimit.Gin(perUser), items)
+	r.POST("/polls/:poll/votes", login, ratelimit.Gin(vote), castVote)
+	r.POST("/sales/:sku/orders", login, ratelimit.Gin(buy), placeOrder)
 
 	return r
 }
 
 func ginOrder(c *gin.Context) {
-	d, _ := ginmw.Decision(c, "sale")
+	d, _ := ratelimit.Decision(c, "sale")
 	if err := store(d.Attempt.Actor, d.Attempt.Resource, d.Attempt.ID); err != nil {
 		c.Status(http.StatusInternalServerError)
 		return

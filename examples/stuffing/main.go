@@ -16,23 +16,20 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/embedded"
 )
 
 func main() {
@@ -73,11 +70,17 @@ var cases = []struct {
 
 // run attacks each case with few accounts and with many, and prints what was counted.
 func run(ctx context.Context, out io.Writer, redisURL string, tries, people int) error {
-	rdb, err := connect(redisURL)
+	rdb, inside, err := embedded.Connect(redisURL)
 	if err != nil {
-		return err
+		return fmt.Errorf("REDIS_URL: %w", err)
 	}
 	defer rdb.Close()
+	if inside != nil {
+		// Keys do not expire here: a miniredis looks at all keys per command, which with thousands of devices
+		// would take minutes. The attacks are over long before any key would expire.
+		inside.ClockTTL(false)
+		defer inside.Close()
+	}
 	_, _ = fmt.Fprintf(out, "%d tries to vote for red from %d addresses, while %d people vote for blue and "+
 		"click twice.\n"+
 		"Votes counted, and in brackets how many for red the rules allow:\n\n", tries, addresses, people)
@@ -112,32 +115,4 @@ func (r result) answers() string {
 		parts = append(parts, fmt.Sprintf("%d×%d", r.statuses[status], status))
 	}
 	return strings.Join(parts, " ")
-}
-
-// connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
-// It sends nothing. The Redis inside has a port of 127.0.0.1: a net.Pipe, which buffers nothing, blocks when
-// a pipeline is longer than what the server reads before it replies.
-func connect(redisURL string) (*redis.Client, error) {
-	if redisURL == "" {
-		m := miniredis.NewMiniRedis()
-		if err := m.Start(); err != nil { // on a port of 127.0.0.1
-			return nil, fmt.Errorf("start a Redis inside the process: %w", err)
-		}
-		// Keys do not expire here: miniredis looks at all keys per command, which with thousands of devices
-		// would take minutes. The attacks are over long before any key would expire.
-		return redis.NewClient(&redis.Options{
-			Addr:                  m.Addr(),
-			ContextTimeoutEnabled: true,
-		}), nil
-	}
-	options, err := redis.ParseURL(redisURL)
-	if err != nil {
-		if bad := (*url.Error)(nil); errors.As(err, &bad) {
-			err = bad.Err // without the URL, which may contain a password
-		}
-		return nil, fmt.Errorf("REDIS_URL is not the URL of a Redis (%w): "+
-			"write it as redis://user:password@127.0.0.1:6379/0, or leave it out", err)
-	}
-	options.ContextTimeoutEnabled = true
-	return redis.NewClient(options), nil
 }

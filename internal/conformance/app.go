@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -14,6 +16,9 @@ type Framework struct {
 	Build func(App) http.Handler
 	// Mount makes the adapter's middleware and discards it. It is for rules that must panic.
 	Mount func(rules ...nethttpmw.Rule)
+	// PerIP makes an application with the adapter's PerIP in front of GET /, which replies "ok". Nil: it
+	// has none.
+	PerIP func(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler
 	// Fast leaves redis-server out where redistest.All is wanted. It is for another router behind an adapter
 	// that is tested on redis-server.
 	Fast bool

@@ -73,7 +73,7 @@ func failedGetsTheStatus(s *scene) {
 
 func onlyFailedLoginsCount(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "logins", limit.PerHour(3)))
-	rule.Failed = func(status int) bool { return status != http.StatusUnauthorized }
+	rule.Counted = []int{http.StatusUnauthorized}
 	app := s.framework.Build(onThings(func(c Context) {
 		if c.Request().Header.Get("X-Password") != "right" {
 			c.Reply(http.StatusUnauthorized, "no")

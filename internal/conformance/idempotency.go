@@ -238,7 +238,7 @@ func operationsAreDoneOnceWhileItsAnswerIsBeingSent(s *scene) {
 func operationsAreDoneOnceWithoutAKey(s *scene) {
 	rule := s.once(idempotency.Options{})
 	app := s.framework.Build(onThings(ok, rule))
-	golden{400, "", noKey}.check(s, post(app, "tv"), figures{})
+	golden{400, "", lacks("Idempotency-Key")}.check(s, post(app, "tv"), figures{})
 	golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
 	rule.NoKey = nethttpmw.NoKeySkip
 	app = s.framework.Build(onThings(ok, rule))

@@ -45,12 +45,17 @@ var (
 	unknown = problemOf("about:blank", 403, "members_only", "Forbidden", "This request was refused.", "")
 )
 
+// lacks is the answer to a request without a field whose name clients know.
+func lacks(field string) string {
+	return problem(400, "no_key", "Missing Information", `The request lacks \"`+field+`\".`, "")
+}
+
 func limitedBy(policy string) string {
 	return exceeded("limited", "Too many requests. Try again later.", policy, "")
 }
 
 func duplicate(more string) string {
-	return problem(409, "duplicate", "Done Before", "This has been done before, as often as is allowed.", more)
+	return problem(409, "duplicate", "Already Done", "You have already done this.", more)
 }
 
 func notOpen(more string) string {

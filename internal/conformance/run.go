@@ -102,6 +102,7 @@ var checks = []check{
 	{"what runs later is judged as it would have been at once", laterIsJudgedAlike, real, pipeline},
 	{"nothing is left over, however requests end", randomEndings, real, pipeline},
 	{"rules are rolled out by and by", rolloutsAreGradual, mini, pipeline},
+	{"one line limits each address", oneLinePerAddress, mini, adapter},
 	{"mistakes of set-up panic", setUpMistakesPanic, mini, adapter},
 }
 

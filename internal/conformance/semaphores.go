@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-var busy = problem(429, "busy", "Busy", "As much as possible is running. Try again in a moment.", "")
+var busy = problem(429, "busy", "Busy", "Too many of these are running at once. Try again in a moment.", "")
 
 // semaphore makes a semaphore for the things, with this many permits.
 func (s *scene) semaphore(most int64) *semaphore.Guard {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -26,6 +27,9 @@ func setUpMistakesPanic(s *scene) {
 	local.OnOutage = core.FailLocal
 	secret := site
 	secret.Headers = nethttpmw.Headers{Hide: true, Legacy: true}
+	judged, empty, strange := site, site, site
+	judged.Failed, judged.Counted = func(int) bool { return false }, []int{http.StatusUnauthorized}
+	empty.Counted, strange.Counted = []int{}, []int{http.StatusUnauthorized, 4010}
 	for _, c := range []struct {
 		name  string
 		rules []nethttpmw.Rule
@@ -45,6 +49,10 @@ func setUpMistakesPanic(s *scene) {
 			[]string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
 		{"figures both hidden and shown", []nethttpmw.Rule{secret},
 			[]string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
+		{"two words on who counts", []nethttpmw.Rule{judged},
+			[]string{"rule 1", `"site"`, "Failed", "Counted", "set one of them"}},
+		{"no status counts", []nethttpmw.Rule{empty}, []string{"rule 1", `"site"`, "empty Counted", "leave it out"}},
+		{"no status", []nethttpmw.Rule{strange}, []string{"rule 1", `"site"`, "4010", "http.StatusUnauthorized"}},
 		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })
@@ -56,6 +64,45 @@ func setUpMistakesPanic(s *scene) {
 	}
 	if text := panicked(func() { s.framework.Mount(site) }); text != "" {
 		s.Errorf("a rule that can work: panic %q", text)
+	}
+}
+
+// oneLinePerAddress: the adapter's PerIP counts addresses, and believes headers of named proxies only. An
+// adapter may leave it out.
+func oneLinePerAddress(s *scene) {
+	if s.framework.PerIP == nil {
+		return
+	}
+	ask := func(app http.Handler, peer, forwarded string, want int) {
+		s.Helper()
+		r := request(http.MethodGet, "/")
+		r.RemoteAddr = peer + ":4711"
+		if forwarded != "" {
+			r.Header.Set("X-Forwarded-For", forwarded)
+			r.Header.Set("X-Real-Ip", forwarded)
+		}
+		if w := send(app, r); w.Code != want {
+			s.Errorf("%s for %q: %d %s, want %d", peer, forwarded, w.Code, w.Body, want)
+		}
+	}
+	gate := core.NewMemory()
+	direct := s.framework.PerIP(gate, limit.PerHour(2))
+	ask(direct, "203.0.113.7", "", 200)
+	ask(direct, "203.0.113.7", "198.51.100.1", 200) // a forged header is no other client
+	ask(direct, "203.0.113.7", "198.51.100.2", 429)
+	ask(direct, "203.0.113.8", "203.0.113.7", 200)
+
+	behind := s.framework.PerIP(core.NewMemory(), limit.PerHour(1), keyfuncs.TrustProxies("10.0.0.0/8"))
+	ask(behind, "10.0.0.1", "198.51.100.66, 203.0.113.7", 200)
+	ask(behind, "10.0.0.2", "198.51.100.67, 203.0.113.7", 429)
+	ask(behind, "10.0.0.1", "203.0.113.8", 200)
+	ask(behind, "203.0.113.9", "203.0.113.8", 200)
+
+	twice := panicked(func() { s.framework.PerIP(gate, limit.PerHour(1)) })
+	for _, want := range []string{`"per-ip"`, "use one guard in both places"} {
+		if !strings.Contains(twice, want) {
+			s.Errorf("PerIP twice panics with %q, want %q in it", twice, want)
+		}
 	}
 }
 

@@ -26,8 +26,10 @@ import (
 
 // Kinds returns a guard of each package, by the folder of the package in core. Their client never connects:
 // they are for tests of what guards say of themselves.
-func Kinds() map[string]core.Guard {
-	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+func Kinds() map[string]core.Guard { return On(nowhere()) }
+
+// On returns a guard of each package, as Kinds does, made on the engine.
+func On(gate *core.Engine) map[string]core.Guard {
 	return map[string]core.Guard{
 		"bans":            bans.New(gate, "bans", bans.Options{}),
 		"idempotency":     idempotency.New(gate, "idempotency", idempotency.Options{}),
@@ -46,6 +48,7 @@ func Kinds() map[string]core.Guard {
 // Tools returns a tool of each package that has one, by the name of the package: see kit.Tool. Their client
 // never connects.
 func Tools() map[string]kit.Tool {
-	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
-	return map[string]kit.Tool{"delay": delay.New(gate, "delay", delay.Options{})}
+	return map[string]kit.Tool{"delay": delay.New(nowhere(), "delay", delay.Options{})}
 }
+
+func nowhere() *core.Engine { return core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) }

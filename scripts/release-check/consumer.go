@@ -42,7 +42,7 @@ func consumers(release []released) []consumer {
 	} {
 		all = append(all, consumer{
 			name:    start.dir,
-			gets:    []string{root.Path, root.Path + "/" + start.adapter},
+			gets:    []string{root.Path, root.Path + "/" + start.adapter, root.Path + "/embedded"},
 			files:   []string{start.dir + "/main.go"},
 			program: true,
 			owners:  release[:1],

@@ -4,26 +4,26 @@ import (
 	"crypto/subtle"
 	"log"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/echomw"
+	ratelimit "github.com/gatehouse-go/gatehouse/echomw"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/labstack/echo/v4"
-	"github.com/redis/go-redis/v9"
 )
 
 func app(gate *core.Engine) http.Handler {
 	user, final := keyfuncs.User("uid"), keyfuncs.Const("final")
-	site := echomw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 	poll := votes.New(gate, "poll", votes.Options{Poll: votes.Poll{Choices: []string{"red", "blue"}}})
-	vote := echomw.Rule{Guard: poll, Who: user, What: final, Which: keyfuncs.Form("choice")}
+	vote := ratelimit.Rule{Guard: poll, Who: user, What: final, Which: keyfuncs.Form("choice")}
 	voted := func(c echo.Context) error { return c.String(201, "voted\n") }
 	e := echo.New()
-	e.Use(echomw.Echo(site))
-	e.POST("/polls/final/votes", voted, login, echomw.Echo(vote))
+	e.Use(ratelimit.PerIP(gate, limit.PerMinute(100)))
+	e.POST("/polls/final/votes", voted, login, ratelimit.Echo(vote))
 	return e
 }
 
@@ -41,7 +41,8 @@ func login(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func main() {
-	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true}))
+	gate := core.New(embedded.Unless(os.Getenv("REDIS_URL"))) // empty: a Redis inside this process
 	server := http.Server{Addr: "127.0.0.1:8080", Handler: app(gate), ReadHeaderTimeout: 5 * time.Second}
+	log.Print("listening on http://", server.Addr)
 	log.Fatal(server.ListenAndServe())
 }

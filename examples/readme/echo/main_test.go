@@ -14,3 +14,5 @@ func TestProgramIsLinkedByTheREADME(t *testing.T) { readme.Linked(t) }
 func TestProgramAnswersAsTheREADMESays(t *testing.T) {
 	readme.Run(t, app, "/polls/final/votes")
 }
+
+func TestProgramRunsWithNothingBesideIt(t *testing.T) { readme.RunAlone(t, "/polls/final/votes") }

@@ -9,8 +9,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestProgramIsTheOneOfTheREADME(t *testing.T) { readme.Shown(t) }
+func TestProgramIsLinkedByTheREADME(t *testing.T) { readme.Linked(t) }
 
 func TestProgramAnswersAsTheREADMESays(t *testing.T) {
-	readme.Run(t, app, "/polls/final/votes", "/sales/tv-55/orders", "/?[")
+	readme.Run(t, app, "/polls/final/votes", "/sales/tv-55/orders")
+}
+
+func TestProgramRunsWithNothingBesideIt(t *testing.T) {
+	readme.RunAlone(t, "/polls/final/votes", "/sales/tv-55/orders")
 }

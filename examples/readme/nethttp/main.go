@@ -5,28 +5,28 @@ import (
 	"crypto/subtle"
 	"log"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
-	"github.com/redis/go-redis/v9"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func app(gate *core.Engine) http.Handler {
 	user, sku := keyfuncs.User("uid"), keyfuncs.Param("sku")
-	site := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)), Who: keyfuncs.IP()}
 	sale := seckill.New(gate, "sale", seckill.Options{})
-	buy := nethttpmw.Rule{Guard: sale, Who: user, What: sku, ID: keyfuncs.IdempotencyKey()}
+	buy := ratelimit.Rule{Guard: sale, Who: user, What: sku, ID: keyfuncs.IdempotencyKey()}
 	if _, err := sale.Open(context.Background(), "tv-55", seckill.Sale{Stock: 100}); err != nil {
 		log.Fatal(err)
 	}
 	ordered := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ordered\n")) }
 	mux := http.NewServeMux()
-	mux.Handle("POST /sales/{sku}/orders", login(nethttpmw.HTTP(buy)(http.HandlerFunc(ordered))))
-	return nethttpmw.HTTP(site)(mux)
+	mux.Handle("POST /sales/{sku}/orders", login(ratelimit.HTTP(buy)(http.HandlerFunc(ordered))))
+	return ratelimit.PerIP(gate, limit.PerMinute(100))(mux)
 }
 
 func login(next http.Handler) http.Handler {
@@ -43,7 +43,8 @@ func login(next http.Handler) http.Handler {
 }
 
 func main() {
-	gate := core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true}))
+	gate := core.New(embedded.Unless(os.Getenv("REDIS_URL"))) // empty: a Redis inside this process
 	server := http.Server{Addr: "127.0.0.1:8080", Handler: app(gate), ReadHeaderTimeout: 5 * time.Second}
+	log.Print("listening on http://", server.Addr)
 	log.Fatal(server.ListenAndServe())
 }

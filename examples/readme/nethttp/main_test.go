@@ -14,3 +14,5 @@ func TestProgramIsLinkedByTheREADME(t *testing.T) { readme.Linked(t) }
 func TestProgramAnswersAsTheREADMESays(t *testing.T) {
 	readme.Run(t, app, "/sales/tv-55/orders")
 }
+
+func TestProgramRunsWithNothingBesideIt(t *testing.T) { readme.RunAlone(t, "/sales/tv-55/orders") }
