@@ -257,8 +257,8 @@ func (r *Reader) roleOf(name string) role {
 	}
 	is := roles[name]
 	switch {
-	case r.options.Wanted[name]:
-		is = wanted
+	case name == "duration" && r.Format != "caddy":
+		is = unused // of what unit, nobody knows
 	case is == unused && HeaderOf(name) != "":
 		is = header
 	}
@@ -312,15 +312,20 @@ func (r *Reader) entry(line string) (Entry, error) {
 			e.Host = f.Value
 		case user:
 			e.User = f.Value
-			if r.options.Wanted[f.Name] {
+		case header:
+			if !r.options.Wanted[f.Name] {
 				e.Fields = append(e.Fields, *f)
 			}
-		case header, wanted:
-			e.Fields = append(e.Fields, *f)
 		case unused:
+			if r.options.Wanted[f.Name] {
+				break
+			}
 			if _, known := r.Unused[f.Name]; known || len(r.Unused) < maxNames {
 				r.Unused[f.Name]++
 			}
+		}
+		if r.options.Wanted[f.Name] {
+			e.Fields = append(e.Fields, *f)
 		}
 	}
 	if err := e.target(requestLine, args); err != nil {

@@ -27,7 +27,6 @@ const (
 	host
 	user
 	header
-	wanted // by Options.Wanted
 )
 
 // roleNames are the roles that users can give to fields.
