@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/internal/accesslog"
 )
 
@@ -44,10 +46,12 @@ func (f *replayFlags) register(fs *flag.FlagSet) {
 	f.keys, f.costs = map[string]string{}, map[string]string{}
 	fs.StringVar(&f.format, "format", "auto", "the `format` of the log: "+strings.Join(accesslog.Names(), ", ")+
 		", a log_format of nginx with its $variables, or auto")
-	pairs := func(into map[string]string) func(string) error {
+	pairs := func(into map[string]string, bare bool) func(string) error {
 		return func(text string) error {
 			name, field, ok := strings.Cut(text, "=")
-			if !ok || name == "" || field == "" {
+			if !ok && bare && name != "" {
+				field = "" // the log does not have it
+			} else if !ok || name == "" || field == "" {
 				return errors.New("write it as NAME=FIELD")
 			}
 			into[name] = strings.TrimPrefix(field, "$")
@@ -55,20 +59,20 @@ func (f *replayFlags) register(fs *flag.FlagSet) {
 		}
 	}
 	fs.Func("field", "where the log has time, method, uri, status, remote, host or request, as `WHAT=FIELD`; "+
-		"may be repeated", pairs(f.roles))
+		"may be repeated", pairs(f.roles, false))
 	fs.Func("user", "the field of the log with the user that the login stores, as `NAME=FIELD`, or FIELD for all "+
 		"names; may be repeated", func(text string) error {
 		if !strings.Contains(text, "=") && text != "" {
 			f.everyone = strings.TrimPrefix(text, "$")
 			return nil
 		}
-		return pairs(f.users)(text)
+		return pairs(f.users, false)(text)
 	})
-	fs.Func("header", "the field of the log with a header field, as `NAME=FIELD`; may be repeated", pairs(f.headers))
-	fs.Func("key", "the field of the log with what a key function of the program finds, as `NAME=FIELD`; may be "+
-		"repeated", pairs(f.keys))
-	fs.Func("cost", "units, or the field of the log with what a cost function of the program finds, as `NAME=FIELD`; "+
-		"may be repeated", pairs(f.costs))
+	fs.Func("header", "the field of the log with a header field, as `NAME=FIELD`; may be repeated", pairs(f.headers, false))
+	fs.Func("key", "a key function of the program, as `NAME`, or NAME=FIELD with the field of the log that has what "+
+		"it finds; may be repeated", pairs(f.keys, true))
+	fs.Func("cost", "a cost function of the program, as `NAME`, NAME=UNITS, or NAME=FIELD; may be repeated",
+		pairs(f.costs, true))
 	fs.Func("mount", "a `LIST` of rules that all requests pass, or LIST=PATTERN for a route, as of http.ServeMux: "+
 		"'voting=POST /polls/{poll}/votes'; may be repeated, the outermost first", func(text string) error {
 		list, pattern, _ := strings.Cut(text, "=")
@@ -98,6 +102,17 @@ func (f *replayFlags) wanted() map[string]bool {
 	return all
 }
 
+// options returns the options with which the file is read.
+func (f *replayFlags) options() (all []config.Option) {
+	for name, field := range f.keys {
+		all = append(all, config.WithKey(name, fieldOf(field)))
+	}
+	for name, source := range f.costs {
+		all = append(all, config.WithCost(name, costOf(source)))
+	}
+	return all
+}
+
 func replay(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string, error)) error {
 	var f replayFlags
 	f.register(fs)
@@ -119,8 +134,8 @@ func replay(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]strin
 		return err
 	}
 	bar := newBar(e.errs, logs)
-	report := newReplayed(operands)
-	r := &replayer{flags: &f, rules: operands[0], report: report, bar: bar}
+	report := &replayed{Rules: operands[0]}
+	r := &replayer{ctx: ctx, flags: &f, rules: operands[0], report: report, bar: bar}
 	for i := range logs.files {
 		if err := r.read(ctx, logs.names[i], logs.files[i]); err != nil {
 			bar.clear()
@@ -192,16 +207,21 @@ func (c *counting) Read(p []byte) (int, error) {
 
 // replayer passes the requests of the logs through the rules in the order of their times.
 type replayer struct {
-	flags  *replayFlags
-	rules  string
-	report *replayed
-	bar    *bar
-	plan   *replayPlan
-	worlds []*world // the first has the rules of the file, the others are the sweep's
-	held   entries
-	count  int
-	latest time.Time // that was decided
-	newest time.Time // that was read
+	ctx      context.Context
+	flags    *replayFlags
+	rules    string
+	report   *replayed
+	bar      *bar
+	plan     *replayPlan
+	requests *requests
+	worlds   []*world // with the rules of the file: one for all mounts, or one for each list
+	swept    [][]*world
+	held     entries
+	count    int
+	latest   time.Time // that was decided
+	newest   time.Time // that was read
+	// decided is told what each world made of a request, in tests.
+	decided func(e *accesslog.Entry, w *world)
 }
 
 // read reads a log.
@@ -220,7 +240,7 @@ func (r *replayer) read(ctx context.Context, name string, from io.Reader) error 
 		entry, err := in.Next()
 		if err != nil {
 			r.report.addLog(name, in)
-			return nil // the end: Next counts whatever else goes wrong
+			return ctx.Err() // the end: Next counts whatever else goes wrong
 		}
 		r.hold(entry)
 		if r.count++; r.count%4096 == 0 {
@@ -238,13 +258,36 @@ func (r *replayer) begin(in *accesslog.Reader) error {
 	if r.plan, err = newReplayPlan(r.rules, r.flags, in); err != nil {
 		return err
 	}
-	r.report.NotReplayed = r.plan.skipped
-	for _, variant := range r.plan.variants {
-		w, err := r.plan.world(variant)
+	r.requests = newRequests(r.flags)
+	scenes := [][]mountFlag{r.flags.mounts}
+	if len(r.flags.mounts) == 0 {
+		scenes = nil
+		for _, list := range r.plan.lists { // each as if it were the only one
+			scenes = append(scenes, []mountFlag{{list: list.name}})
+		}
+	}
+	for _, mounts := range scenes {
+		mounts = slices.DeleteFunc(slices.Clone(mounts), func(m mountFlag) bool { return r.plan.planned(m.list) == nil })
+		w, err := r.plan.newWorld(mounts, nil)
 		if err != nil {
 			return err
 		}
 		r.worlds = append(r.worlds, w)
+	}
+	for i := range r.plan.sweeps {
+		var worlds []*world
+		for _, base := range r.worlds {
+			var mounts []mountFlag
+			for _, m := range base.mounts {
+				mounts = append(mounts, mountFlag{m.list, m.pattern})
+			}
+			w, err := r.plan.newWorld(mounts, &r.plan.sweeps[i])
+			if err != nil {
+				return err
+			}
+			worlds = append(worlds, w)
+		}
+		r.swept = append(r.swept, worlds)
 	}
 	return nil
 }
@@ -278,13 +321,27 @@ func (r *replayer) decide(e accesslog.Entry) {
 		e.Time = r.latest
 	}
 	r.latest = e.Time
-	refused := false
-	for i, w := range r.worlds {
-		if was := w.serve(&e); i == 0 {
-			refused = was
+	request, err := r.requests.request(r.ctx, &e)
+	if err != nil {
+		r.report.Unusable++
+		return
+	}
+	status := e.Status
+	if status < 200 {
+		status = 200
+	}
+	r.report.add(&e)
+	for _, w := range r.worlds {
+		w.serve(request, e.Time, status)
+		if r.decided != nil {
+			r.decided(&e, w)
 		}
 	}
-	r.report.add(&e, refused)
+	for _, worlds := range r.swept {
+		for _, w := range worlds {
+			w.serve(request, e.Time, status)
+		}
+	}
 }
 
 // held is a request that waits for earlier ones.

@@ -197,8 +197,21 @@ func (r *Reader) HasHeader(name string) bool {
 }
 
 // HasUser reports whether the log has the user of HTTP Basic authentication.
-func (r *Reader) HasUser() bool {
-	return r.Has("remote_user") || r.Has("user_id") || r.Has("ClientUsername")
+func (r *Reader) HasUser() bool { return r.has(user) }
+
+// HasHost reports whether the log has the host that clients asked for.
+func (r *Reader) HasHost() bool { return r.has(host) }
+
+// HasStatus reports whether the log has the status of answers.
+func (r *Reader) HasStatus() bool { return r.has(status) }
+
+func (r *Reader) has(what role) bool {
+	for name := range r.seen {
+		if r.roleOf(name) == what {
+			return true
+		}
+	}
+	return false
 }
 
 // Next returns the next request, or io.EOF. Lines that are none are counted.

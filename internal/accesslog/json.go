@@ -21,8 +21,8 @@ type scanner struct {
 	names  map[string]string // dotted names, so that each is made once
 }
 
-// split adds the members of an object to fields: "request.uri" for a member of a member, and the first value
-// of a list. null and what is empty are left out.
+// split adds the members of an object to fields: "request.uri" for a member of a member, and one field for each
+// value of a list, as header fields that come several times are logged. null and what is empty are left out.
 func (s *scanner) split(line string, fields []Field) ([]Field, error) {
 	s.text, s.at, s.fields = line, 0, fields
 	s.blanks()
@@ -52,7 +52,7 @@ func (s *scanner) next(c byte) bool {
 	return false
 }
 
-// value reads a value. The name is empty for the object itself, and "-" for what is not kept.
+// value reads a value. The name is empty for the object itself.
 func (s *scanner) value(name string, depth int) error {
 	s.blanks()
 	if depth > maxDepth || s.at >= len(s.text) {
@@ -85,13 +85,10 @@ func (s *scanner) value(name string, depth int) error {
 }
 
 func (s *scanner) keep(name, value string) {
-	if name != skipped && value != "" && value != "-" {
+	if value != "" && value != "-" {
 		s.fields = append(s.fields, Field{name, value})
 	}
 }
-
-// skipped is the name of values that are not kept.
-const skipped = "-"
 
 func (s *scanner) object(name string, depth int) error {
 	if s.next('}') {
@@ -125,7 +122,6 @@ func (s *scanner) list(name string, depth int) error {
 		if err := s.value(name, depth+1); err != nil {
 			return err
 		}
-		name = skipped
 		if s.next(']') {
 			return nil
 		}
@@ -137,8 +133,8 @@ func (s *scanner) list(name string, depth int) error {
 
 // join returns the dotted name of a member.
 func (s *scanner) join(name, member string) string {
-	if name == "" || name == skipped {
-		return cmpOr(name, member)
+	if name == "" {
+		return member
 	}
 	var room [128]byte
 	key := append(append(append(room[:0], name...), '.'), member...)
@@ -150,13 +146,6 @@ func (s *scanner) join(name, member string) string {
 		s.names[joined] = joined
 	}
 	return joined
-}
-
-func cmpOr(name, member string) string {
-	if name == "" {
-		return member
-	}
-	return name
 }
 
 // string reads a string.
