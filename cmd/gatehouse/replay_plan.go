@@ -25,6 +25,7 @@ type replayPlan struct {
 	root    *yaml.Node
 	lists   []*plannedList
 	skipped []notReplayed
+	direct  map[*yaml.Node]string // arguments of ip, by which the log has no clients
 	sweeps  []sweep
 }
 
@@ -57,7 +58,8 @@ var limitKinds = map[string]bool{
 }
 
 func newReplayPlan(file string, flags *replayFlags, log *accesslog.Reader) (*replayPlan, error) {
-	p := &replayPlan{file: file, flags: flags, log: log, options: flags.options()}
+	p := &replayPlan{file: file, flags: flags, log: log, options: flags.options(),
+		direct: map[*yaml.Node]string{}}
 	var err error
 	if p.config, err = loadFile(file, p.options); err != nil {
 		return nil, err
@@ -193,12 +195,21 @@ func (p *replayPlan) rule(rule *yaml.Node, guard, kind string) plannedRule {
 		note("the log has no status: all requests count as if they were answered 200")
 	}
 	planned.preflights = member(rule, "count_preflights").Value != "true" &&
-		!(p.log.HasHeader("Origin") && p.log.HasHeader("Access-Control-Request-Method"))
-	for _, field := range p.forwarded(member(rule, "who"), 0) {
-		if !p.hasHeader(field) {
-			note("the log has no %s: its address counts as the client's", field)
+		(!p.log.HasHeader("Origin") || !p.log.HasHeader("Access-Control-Request-Method"))
+	keys := []*yaml.Node{member(member(p.guard(guard), "tiers"), "by")}
+	for _, name := range []string{"who", "what", "which"} {
+		keys = append(keys, member(rule, name))
+	}
+	for _, name := range []string{"deny", "allow"} {
+		keys = append(keys, member(member(member(p.root, "lists"), member(rule, name).Value), "key"))
+	}
+	for _, key := range keys {
+		for _, field := range p.peers(key, 0) {
+			note("the log has no %s: the address in it counts as the client's, also if it is a proxy's", field)
 		}
 	}
+	slices.Sort(planned.notes)
+	planned.notes = slices.Compact(planned.notes)
 	return planned
 }
 
@@ -299,22 +310,31 @@ func (p *replayPlan) lacks(list *plannedList, key *yaml.Node) []string {
 		"the log", name)
 }
 
-// forwarded returns the header fields out of which ip takes the client's address.
-func (p *replayPlan) forwarded(key *yaml.Node, depth int) (fields []string) {
+// peers makes ip take the address that the log has, where the log lacks the header field with the client's. It
+// returns the names of such fields.
+func (p *replayPlan) peers(key *yaml.Node, depth int) (fields []string) {
 	name, argument := p.function(key)
 	switch {
 	case depth > maxNested:
-	case name == "ip" && member(argument, "read_header").Value != "":
-		return []string{member(argument, "read_header").Value}
-	case name == "ip" && member(argument, "read_forwarded").Value == "true":
-		return []string{"Forwarded"}
-	case name == "ip" && len(member(argument, "trust_proxies").Content) > 0:
-		return []string{"X-Forwarded-For"}
+	case name == "ip":
+		field := member(argument, "read_header").Value
+		switch {
+		case field != "":
+		case member(argument, "read_forwarded").Value == "true":
+			field = "Forwarded"
+		case len(member(argument, "trust_proxies").Content) > 0:
+			field = "X-Forwarded-For"
+		}
+		if field == "" || p.hasHeader(field) {
+			return nil
+		}
+		p.direct[argument] = field
+		return []string{field}
 	case name == "hash" || name == "require":
-		return p.forwarded(argument, depth+1)
+		return p.peers(argument, depth+1)
 	case name == "join" || name == "first_of":
 		for _, one := range argument.Content {
-			fields = append(fields, p.forwarded(one, depth+1)...)
+			fields = append(fields, p.peers(one, depth+1)...)
 		}
 	}
 	return fields
@@ -350,6 +370,12 @@ func (p *replayPlan) takeOut() {
 	for i := 0; i+1 < len(from.Content); i += 2 {
 		if used[from.Content[i].Value] {
 			guards.Content = append(guards.Content, from.Content[i], from.Content[i+1])
+		}
+	}
+	for argument := range p.direct {
+		for _, name := range []string{"trust_proxies", "trust_unix_socket", "read_forwarded", "read_header",
+			"proxy_may_be_client"} {
+			remove(argument, name)
 		}
 	}
 	set(p.root, "rules", lists)

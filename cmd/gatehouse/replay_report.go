@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,7 +128,7 @@ func (p *replayed) add(e *accesslog.Entry) {
 		p.From = e.Time
 	}
 	p.To = e.Time
-	if e.Method == "OPTIONS" {
+	if e.Method == http.MethodOptions {
 		p.Options++
 	}
 }
@@ -219,7 +220,8 @@ func (p *replayed) write(w io.Writer) {
 			line("             not used: %.200s", strings.Join(names, ", "))
 		}
 	}
-	line("requests   %d, %s to %s", p.Requests, p.From.UTC().Format(time.RFC3339), p.To.UTC().Format(time.RFC3339))
+	line("requests   %d, %s to %s", p.Requests, p.From.UTC().Format(time.RFC3339),
+		p.To.UTC().Format(time.RFC3339))
 	if p.OutOfOrder > 0 {
 		line("           %d out of order; %d too late to be put in order", p.OutOfOrder, p.Late)
 	}
@@ -268,8 +270,8 @@ func (p *replayed) writeCSV(w io.Writer) error {
 	rows := [][]string{{"what", "list", "guard", "limits", "actor", "requests", "refused", "would_refuse",
 		"actors_refused", "note"}}
 	row := func(what string, r *replayedRule, actor string, requests, refused int, note string) {
-		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(actor), number(requests), number(refused),
-			number(r.WouldRefuse), number(r.ActorsRefused), note})
+		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(actor), number(requests),
+			number(refused), number(r.WouldRefuse), number(r.ActorsRefused), note})
 	}
 	for i := range p.Results {
 		r := &p.Results[i]
@@ -283,7 +285,8 @@ func (p *replayed) writeCSV(w io.Writer) error {
 		row("sweep", r, "", r.Requests, r.Refused, "")
 	}
 	for _, n := range p.NotReplayed {
-		rows = append(rows, []string{"not_replayed", n.List, n.Guard, "", "", "", "", "", "", strings.Join(n.Why, "; ")})
+		rows = append(rows, []string{"not_replayed", n.List, n.Guard, "", "", "", "", "", "",
+			strings.Join(n.Why, "; ")})
 	}
 	return out.WriteAll(rows)
 }

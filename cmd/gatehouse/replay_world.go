@@ -91,15 +91,14 @@ func (w *world) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// serve passes a request through the rules at its time, and reports how many lists it met.
-func (w *world) serve(r *http.Request, at time.Time, status int) (lists int) {
+// serve passes a request through the rules at its time.
+func (w *world) serve(r *http.Request, at time.Time, status int) {
 	w.now, w.refused = at, verdict{}
-	w.pass(r, status, 0, &lists)
-	return lists
+	w.pass(r, status, 0)
 }
 
 // pass passes a request through the mounts from one on, and returns the status of the answer.
-func (w *world) pass(r *http.Request, status, from int, lists *int) int {
+func (w *world) pass(r *http.Request, status, from int) int {
 	for i := from; i < len(w.mounts); i++ {
 		m := &w.mounts[i]
 		inner := r
@@ -108,14 +107,13 @@ func (w *world) pass(r *http.Request, status, from int, lists *int) int {
 				continue
 			}
 		}
-		*lists++
 		w.list = m.list
 		passage, refusal := m.pipeline.Enter(&keyfuncs.Request{Request: inner})
 		if refusal != nil {
 			w.refused = verdict{ruleName{m.list, refusal.Decision.Guard}, refusal.Reason}
 			return refusal.Status
 		}
-		answered := w.pass(inner.WithContext(passage.Context()), status, i+1, lists)
+		answered := w.pass(inner.WithContext(passage.Context()), status, i+1)
 		if passage.Watches() {
 			passage.Watch(&noAnswer{header: http.Header{}}).WriteHeader(answered)
 		}

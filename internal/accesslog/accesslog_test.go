@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestFormatsAreDetected(t *testing.T) {
 				t.Fatalf("format %s, %d requests, broken %v", r.Format, len(all), r.First)
 			}
 			e := all[0]
-			if e.Method != "POST" || !strings.HasSuffix(e.URI, "/a?b=c") || e.Status != 201 ||
+			if e.Method != http.MethodPost || !strings.HasSuffix(e.URI, "/a?b=c") || e.Status != 201 ||
 				!strings.HasPrefix(e.Remote, "203.0.113.7") ||
 				!e.Time.Equal(time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)) {
 				t.Errorf("%+v", e)

@@ -21,8 +21,9 @@ type scanner struct {
 	names  map[string]string // dotted names, so that each is made once
 }
 
-// split adds the members of an object to fields: "request.uri" for a member of a member, and one field for each
-// value of a list, as header fields that come several times are logged. null and what is empty are left out.
+// split adds the members of an object to fields: "request.uri" for a member of a member, and one field for
+// each value of a list, as header fields that come several times are logged. null and what is empty are left
+// out.
 func (s *scanner) split(line string, fields []Field) ([]Field, error) {
 	s.text, s.at, s.fields = line, 0, fields
 	s.blanks()
