@@ -267,7 +267,9 @@ func (r *replayer) begin(in *accesslog.Reader) error {
 		}
 	}
 	for _, mounts := range scenes {
-		mounts = slices.DeleteFunc(slices.Clone(mounts), func(m mountFlag) bool { return r.plan.planned(m.list) == nil })
+		mounts = slices.DeleteFunc(slices.Clone(mounts), func(m mountFlag) bool {
+			return r.plan.planned(m.list) == nil
+		})
 		w, err := r.plan.newWorld(mounts, nil)
 		if err != nil {
 			return err

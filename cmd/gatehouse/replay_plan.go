@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v3" //nolint:depguard // takes rules out of a file that config has checked; no rule is read here
 
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -278,40 +278,52 @@ func (p *replayPlan) lacks(list *plannedList, key *yaml.Node) []string {
 		return all
 	case "hash", "require":
 		return p.lacks(list, argument)
+	case "form", "json", "fingerprint":
+		return []string{"a log has no bodies, of which " + name + " reads one"}
 	case "user":
 		if p.flags.users[text] == "" && p.flags.everyone != "" {
 			p.flags.users[text] = p.flags.everyone
 		}
 		return lack(p.flags.users[text] != "",
 			"the user %s is not in the log: -user %[1]s=FIELD names the field", text)
-	case "header":
+	case "header", "cookie", "idempotency_key":
+		if name == "cookie" {
+			text = "Cookie"
+		} else if name == "idempotency_key" {
+			text = "Idempotency-Key"
+		}
 		return lack(p.hasHeader(text), "the log has no %s: -header %[1]s=FIELD names the field", text)
-	case "cookie":
-		return lack(p.hasHeader("Cookie"), "the log has no cookie %s: -header Cookie=FIELD names the field", text)
-	case "idempotency_key":
-		return lack(p.hasHeader("Idempotency-Key"), "the log has no Idempotency-Key")
 	case "basic_auth":
 		return lack(p.log.HasUser() || p.hasHeader("Authorization"), "the log has no user of Basic authentication")
 	case "host":
 		return lack(p.log.HasHost(), "the log has no host: -field host=FIELD names the field")
-	case "route":
-		return lack(!slices.Contains(list.mounts, ""), "the route is not in the log: -mount %s=PATTERN names it",
-			list.name)
-	case "param":
-		has := func(pattern string) bool {
-			return strings.Contains(pattern, "{"+text+"}") || strings.Contains(pattern, "{"+text+"...}")
-		}
-		return lack(!slices.ContainsFunc(list.mounts, func(pattern string) bool { return !has(pattern) }),
-			"the path parameter %s: -mount '%s=POST /path/{%[1]s}' names the route", text, list.name)
-	case "form", "json", "fingerprint":
-		return []string{"a log has no bodies, of which " + name + " reads one"}
+	case "route", "param":
+		return p.lacksRoute(list, name, text)
 	}
-	return lack(p.flags.keys[name] != "", "the key function %s of the program: -key %[1]s=FIELD names the field of "+
-		"the log", name)
+	return lack(p.flags.keys[name] != "",
+		"the key function %s of the program: -key %[1]s=FIELD names the field of the log", name)
 }
 
-// peers makes ip take the address that the log has, where the log lacks the header field with the client's. It
-// returns the names of such fields.
+// lacksRoute is lacks for key functions that need the pattern of the route.
+func (p *replayPlan) lacksRoute(list *plannedList, name, param string) []string {
+	has := func(pattern string) bool {
+		if name == "route" {
+			return pattern != ""
+		}
+		return strings.Contains(pattern, "{"+param+"}") || strings.Contains(pattern, "{"+param+"...}")
+	}
+	switch {
+	case !slices.ContainsFunc(list.mounts, func(pattern string) bool { return !has(pattern) }):
+		return nil
+	case name == "route":
+		return []string{fmt.Sprintf("the route is not in the log: -mount '%s=PATTERN' names it", list.name)}
+	}
+	return []string{fmt.Sprintf("the path parameter %s is not in the log: -mount '%s=POST /path/{%[1]s}' names the "+
+		"route", param, list.name)}
+}
+
+// peers makes ip take the address that the log has, where the log lacks the header field with the client's.
+// It returns the names of such fields.
 func (p *replayPlan) peers(key *yaml.Node, depth int) (fields []string) {
 	name, argument := p.function(key)
 	switch {
@@ -364,7 +376,8 @@ func (p *replayPlan) takeOut() {
 			remove(rule, "bans")
 			kept.Content = append(kept.Content, rule)
 		}
-		lists.Content = append(lists.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: list.name}, kept)
+		name := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: list.name}
+		lists.Content = append(lists.Content, name, kept)
 	}
 	from := member(p.root, "guards")
 	for i := 0; i+1 < len(from.Content); i += 2 {

@@ -208,7 +208,8 @@ func share(part, whole int) string {
 func (p *replayed) write(w io.Writer) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	for _, log := range p.Logs {
-		line("log        %s: %s, %s, %d broken", printable(log.Name), log.Format, count(log.Lines, "line"), log.Broken)
+		line("log        %s: %s, %s, %d broken", printable(log.Name), log.Format, count(log.Lines, "line"),
+			log.Broken)
 		for _, b := range log.First {
 			line("             line %d: %s", b.Line, printable(b.Why))
 		}

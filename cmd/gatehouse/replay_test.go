@@ -225,7 +225,7 @@ func TestReplaySaysWhomRulesWouldHaveRefused(t *testing.T) {
 // BenchmarkReplay replays a million lines of 50,000 addresses with a rule.
 func BenchmarkReplay(b *testing.B) {
 	rules := filepath.Join(b.TempDir(), "rules.yaml")
-	const text = "guards:\n  site: {sliding_window: {limits: 10/min}}\nrules:\n  all:\n  - {guard: site, who: ip}\n"
+	const text = "guards: {site: {sliding_window: {limits: 10/min}}}\nrules: {all: [{guard: site, who: ip}]}\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}

@@ -110,27 +110,41 @@ func (r *Reader) detect() error {
 		}
 		r.Format = format
 	default:
-		most := 0
-		for _, name := range append([]string{"json"}, Names()[2:]...) {
-			split, good := splitter(name), 0
-			for _, line := range lines {
-				if _, err := split(strings.TrimRight(line, "\r"), nil); err == nil {
-					good++
-				}
-			}
-			if good > most {
-				r.Format, r.split, most = name, split, good
-			}
-		}
-		if r.split == nil {
-			if len(lines) == 0 {
-				r.Format, r.split = "json", splitter("json")
-				break
-			}
-			return errors.New("no line is of a known format: name the log_format of nginx, with its $variables, or " +
-				"one of " + strings.Join(Names(), ", "))
+		if err := r.guess(lines); err != nil {
+			return err
 		}
 	}
+	r.see(lines)
+	return nil
+}
+
+// guess takes the format that reads most of the lines.
+func (r *Reader) guess(lines []string) error {
+	most := 0
+	for _, name := range append([]string{"json"}, Names()[2:]...) {
+		split, good := splitter(name), 0
+		for _, line := range lines {
+			if _, err := split(strings.TrimRight(line, "\r"), nil); err == nil {
+				good++
+			}
+		}
+		if good > most {
+			r.Format, r.split, most = name, split, good
+		}
+	}
+	switch {
+	case r.split != nil:
+		return nil
+	case len(lines) == 0:
+		r.Format, r.split = "json", splitter("json")
+		return nil
+	}
+	return errors.New("no line is of a known format: name the log_format of nginx, with its $variables, or " +
+		"one of " + strings.Join(Names(), ", "))
+}
+
+// see notes the names of the fields.
+func (r *Reader) see(lines []string) {
 	for _, line := range lines {
 		r.fields, _ = r.split(strings.TrimRight(line, "\r"), r.fields[:0])
 		for _, f := range r.fields {
@@ -147,7 +161,6 @@ func (r *Reader) detect() error {
 			r.seen[v.name] = true
 		}
 	}
-	return nil
 }
 
 // patternText returns the log_format of the reader's lines, or "" for JSON.
@@ -298,53 +311,59 @@ func (r *Reader) entry(line string) (Entry, error) {
 	if r.fields, err = r.split(line, r.fields[:0]); err != nil {
 		return Entry{}, err
 	}
-	e := Entry{}
-	at, from, took, args, requestLine, rank := "", ended, "", "", "", 1<<10
+	e, v := Entry{}, said{from: ended, rank: 1 << 10}
 	for i := range r.fields {
 		f := &r.fields[i]
-		switch is := r.roleOf(f.Name); is {
-		case begun, ended:
-			if n := rankOf(f.Name, is); n < rank {
-				at, from, rank = f.Value, is, n
-			}
-		case duration:
-			took = f.Value
-		case request:
-			requestLine = f.Value
-		case method:
-			e.Method = f.Value
-		case uri:
-			e.URI = f.Value
-		case query:
-			args = f.Value
-		case status:
-			e.Status = statusOf(f.Value)
-		case remote:
-			e.Remote = f.Value
-		case host:
-			e.Host = f.Value
-		case user:
-			e.User = f.Value
-		case header:
-			if !r.options.Wanted[f.Name] {
-				e.Fields = append(e.Fields, *f)
-			}
-		case unused:
-			if r.options.Wanted[f.Name] {
-				break
-			}
+		is, wanted := r.roleOf(f.Name), r.options.Wanted[f.Name]
+		if is == unused && !wanted {
 			if _, known := r.Unused[f.Name]; known || len(r.Unused) < maxNames {
 				r.Unused[f.Name]++
 			}
 		}
-		if r.options.Wanted[f.Name] {
+		if is == header || wanted {
 			e.Fields = append(e.Fields, *f)
 		}
+		e.note(f, is, &v)
 	}
-	if err := e.target(requestLine, args); err != nil {
+	if err := e.target(v.request, v.args); err != nil {
 		return e, err
 	}
-	return e, r.when(&e, at, from, took)
+	return e, r.when(&e, v.at, v.from, v.took)
+}
+
+// said is what the fields of a line say before it is known which of them count.
+type said struct {
+	at, took, args, request string
+	from                    role
+	rank                    int
+}
+
+// note notes what a field says.
+func (e *Entry) note(f *Field, is role, v *said) {
+	switch is {
+	case begun, ended:
+		if n := rankOf(f.Name, is); n < v.rank {
+			v.at, v.from, v.rank = f.Value, is, n
+		}
+	case duration:
+		v.took = f.Value
+	case request:
+		v.request = f.Value
+	case method:
+		e.Method = f.Value
+	case uri:
+		e.URI = f.Value
+	case query:
+		v.args = f.Value
+	case status:
+		e.Status = statusOf(f.Value)
+	case remote:
+		e.Remote = f.Value
+	case host:
+		e.Host = f.Value
+	case user:
+		e.User = f.Value
+	}
 }
 
 // rankOf orders the times of a line: the lowest counts.

@@ -54,18 +54,9 @@ func compile(format string) (*pattern, error) {
 			break
 		}
 		*text += rest[:at]
-		name, after := rest[at+1:], ""
-		if inner, ok := strings.CutPrefix(name, "{"); ok {
-			if name, after, ok = strings.Cut(inner, "}"); !ok {
-				return nil, errors.New("a ${ without }")
-			}
-		} else {
-			end := strings.IndexFunc(name, func(r rune) bool {
-				return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-			})
-			if end >= 0 {
-				name, after = name[:end], name[end:]
-			}
+		name, after, err := variableOf(rest[at+1:])
+		if err != nil {
+			return nil, err
 		}
 		if name == "" {
 			return nil, errors.New("a $ without the name of a variable")
@@ -81,6 +72,23 @@ func compile(format string) (*pattern, error) {
 		return nil, errors.New("it has no variables, such as $remote_addr")
 	}
 	return p, nil
+}
+
+// variableOf returns the name of a variable behind its $, and what follows.
+func variableOf(text string) (name, after string, err error) {
+	if inner, ok := strings.CutPrefix(text, "{"); ok {
+		if name, after, ok = strings.Cut(inner, "}"); !ok {
+			return "", "", errors.New("a ${ without }")
+		}
+		return name, after, nil
+	}
+	end := strings.IndexFunc(text, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end], text[end:], nil
 }
 
 // split splits a line into its fields, without "-" and empty ones, and adds them to fields.

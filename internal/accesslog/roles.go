@@ -30,8 +30,8 @@ const (
 )
 
 // roleNames are the roles that users can give to fields.
-var roleNames = map[string]role{"time": begun, "method": method, "uri": uri, "status": status, "remote": remote,
-	"host": host, "request": request, "duration": duration}
+var roleNames = map[string]role{"time": begun, "method": method, "uri": uri, "status": status,
+	"remote": remote, "host": host, "request": request, "duration": duration}
 
 // roles are the roles of known names. Of several names of a time, the one named first here counts.
 var roles = map[string]role{
@@ -40,8 +40,8 @@ var roles = map[string]role{
 	"@timestamp": ended, "datetime": ended,
 	"request_time": duration, "duration": duration,
 	"request":        request,
-	"request_method": method, "method": method, "request.method": method, "RequestMethod": method, "verb": method,
-	"http_method": method, "httpRequest.requestMethod": method,
+	"request_method": method, "method": method, "request.method": method, "RequestMethod": method,
+	"verb": method, "http_method": method, "httpRequest.requestMethod": method,
 	"request_uri": uri, "uri": uri, "request.uri": uri, "RequestPath": uri, "path": uri, "url": uri,
 	"httpRequest.requestUrl": uri,
 	"args":                   query, "query_string": query, "query": query,
@@ -67,7 +67,8 @@ func HeaderOf(name string) string {
 }
 
 // layouts are the forms of times as text.
-var layouts = []string{"02/Jan/2006:15:04:05 -0700", time.RFC3339, "2006-01-02 15:04:05", "2006-01-02T15:04:05"}
+var layouts = []string{"02/Jan/2006:15:04:05 -0700", time.RFC3339, "2006-01-02 15:04:05",
+	"2006-01-02T15:04:05"}
 
 // parseTime reads a time: as text, or as a number of seconds, milliseconds, microseconds or nanoseconds since
 // 1970.
