@@ -154,16 +154,16 @@ func (p *replayPlan) why(list *plannedList, rule *yaml.Node, guard, kind string)
 		return []string{"what it decides is in Redis, and not in a log"}
 	}
 	var why []string
-	lack := func(key *yaml.Node) { why = append(why, p.lacks(list, key)...) }
+	look := func(key *yaml.Node) { why = append(why, p.lacks(list, key)...) }
 	for _, name := range []string{"who", "what", "which"} {
-		lack(member(rule, name))
+		look(member(rule, name))
 	}
 	for _, name := range []string{"deny", "allow"} {
 		if named := member(rule, name).Value; named != "" {
-			lack(member(member(member(p.root, "lists"), named), "key"))
+			look(member(member(member(p.root, "lists"), named), "key"))
 		}
 	}
-	lack(member(member(p.guard(guard), "tiers"), "by"))
+	look(member(member(p.guard(guard), "tiers"), "by"))
 	if cost := member(rule, "cost"); cost.ShortTag() == "!!str" {
 		if source, ok := p.flags.costs[cost.Value]; !ok || source == "" {
 			why = append(why, fmt.Sprintf("the cost %s is not in the log: -cost %[1]s=FIELD names it", cost.Value))
@@ -261,12 +261,6 @@ func (p *replayPlan) function(key *yaml.Node) (name string, argument *yaml.Node)
 // lacks returns what a key function reads that the log does not have.
 func (p *replayPlan) lacks(list *plannedList, key *yaml.Node) []string {
 	name, argument := p.function(key)
-	lack := func(has bool, format string, args ...any) []string {
-		if has {
-			return nil
-		}
-		return []string{fmt.Sprintf(format, args...)}
-	}
 	switch text := argument.Value; name {
 	case "", "const", "query", "method", "ip":
 		return nil
@@ -287,12 +281,8 @@ func (p *replayPlan) lacks(list *plannedList, key *yaml.Node) []string {
 		return lack(p.flags.users[text] != "",
 			"the user %s is not in the log: -user %[1]s=FIELD names the field", text)
 	case "header", "cookie", "idempotency_key":
-		if name == "cookie" {
-			text = "Cookie"
-		} else if name == "idempotency_key" {
-			text = "Idempotency-Key"
-		}
-		return lack(p.hasHeader(text), "the log has no %s: -header %[1]s=FIELD names the field", text)
+		field := map[string]string{"header": text, "cookie": "Cookie", "idempotency_key": "Idempotency-Key"}[name]
+		return lack(p.hasHeader(field), "the log has no %s: -header %[1]s=FIELD names the field", field)
 	case "basic_auth":
 		return lack(p.log.HasUser() || p.hasHeader("Authorization"), "the log has no user of Basic authentication")
 	case "host":
@@ -302,6 +292,14 @@ func (p *replayPlan) lacks(list *plannedList, key *yaml.Node) []string {
 	}
 	return lack(p.flags.keys[name] != "",
 		"the key function %s of the program: -key %[1]s=FIELD names the field of the log", name)
+}
+
+// lack returns what is missing, unless the log has it.
+func lack(has bool, format string, args ...any) []string {
+	if has {
+		return nil
+	}
+	return []string{fmt.Sprintf(format, args...)}
 }
 
 // lacksRoute is lacks for key functions that need the pattern of the route.
@@ -318,8 +316,8 @@ func (p *replayPlan) lacksRoute(list *plannedList, name, param string) []string 
 	case name == "route":
 		return []string{fmt.Sprintf("the route is not in the log: -mount '%s=PATTERN' names it", list.name)}
 	}
-	return []string{fmt.Sprintf("the path parameter %s is not in the log: -mount '%s=POST /path/{%[1]s}' names the "+
-		"route", param, list.name)}
+	return []string{fmt.Sprintf("the path parameter %s is not in the log: -mount '%s=POST /path/{%[1]s}' names "+
+		"the route", param, list.name)}
 }
 
 // peers makes ip take the address that the log has, where the log lacks the header field with the client's.

@@ -81,6 +81,7 @@ type replayed struct {
 	Late        int            `json:"late"`
 	Unusable    int            `json:"unusable"`
 	Options     int            `json:"options_requests"`
+	RefusedThen int            `json:"refused_then"` // 429 in the log
 	Results     []replayedRule `json:"results"`
 	Sweeps      []replayedRule `json:"sweeps,omitempty"`
 	NotReplayed []notReplayed  `json:"not_replayed,omitempty"`
@@ -131,6 +132,9 @@ func (p *replayed) add(e *accesslog.Entry) {
 	if e.Method == http.MethodOptions {
 		p.Options++
 	}
+	if e.Status == http.StatusTooManyRequests {
+		p.RefusedThen++
+	}
 }
 
 // complete takes what the worlds have counted.
@@ -142,9 +146,13 @@ func (p *replayed) complete(r *replayer) {
 	for _, w := range r.worlds {
 		for _, one := range r.plan.results(w) {
 			one.Top = w.counts[ruleName{one.List, one.Guard}].top(r.flags.top)
-			if r.plan.preflights(one) && p.Options > 0 {
+			if r.plan.plannedRule(one).preflights && p.Options > 0 {
 				one.Notes = append(one.Notes, fmt.Sprintf("%s counted: which were CORS preflights, which pass "+
 					"uncounted, is not in the log", count(p.Options, "OPTIONS request")))
+			}
+			if r.plan.plannedRule(one).settles && p.RefusedThen > 0 {
+				one.Notes = append(one.Notes, fmt.Sprintf("%s answered 429 then: what the handler would have answered "+
+					"is unknown, and the status counts", count(p.RefusedThen, "request")))
 			}
 			p.Results = append(p.Results, one)
 		}
@@ -181,10 +189,10 @@ func (p *replayPlan) results(w *world) (all []replayedRule) {
 	return all
 }
 
-func (p *replayPlan) preflights(of replayedRule) bool {
-	return slices.ContainsFunc(p.planned(of.List).rules, func(r plannedRule) bool {
-		return r.guard == of.Guard && r.preflights
-	})
+// plannedRule returns the rule of a result.
+func (p *replayPlan) plannedRule(of replayedRule) *plannedRule {
+	rules := p.planned(of.List).rules
+	return &rules[slices.IndexFunc(rules, func(r plannedRule) bool { return r.guard == of.Guard })]
 }
 
 // top returns the actors that were refused most.

@@ -222,6 +222,65 @@ func TestReplaySaysWhomRulesWouldHaveRefused(t *testing.T) {
 	gatehouse(t, nil, "", "replay", "-sweep", "sight=5/m", rules, log).want(t, 2, "", `no guard "sight"`)
 }
 
+// TestReplaySaysWhatALogDoesNotTell names what each rule reads that the log lacks, and what became of it.
+func TestReplaySaysWhatALogDoesNotTell(t *testing.T) {
+	t.Parallel()
+	rules := rulesFile(t, `
+guards:
+  a: {sliding_window: {limits: 5/min}}
+  b: {sliding_window: {limits: 5/min}}
+  c: {sliding_window: {limits: 5/min}}
+  d: {sliding_window: {tiers: {by: {user: plan}, of: {gold: 9/min}, others: 5/min}}}
+  e: {semaphore: {max: 3}}
+  f: {bans: {}}
+  g: {sliding_window: {limits: 5/min}}
+rules:
+  api:
+    - {guard: a, who: {first_of: [{header: X-Api-Key}, ip]}}
+    - {guard: b, who: {user: uid}, what: route}
+    - {guard: c, who: {hash: {form: email}}, what: {param: item}}
+    - {guard: d, who: tenant}
+    - {guard: e, who: ip, what: {const: x}}
+    - {guard: g, who: ip, counted: [401], bans: f}
+`)
+	var text strings.Builder
+	combinedLog(&text, 120, 1)
+	log := logFile(t, "access.log", text.String()+
+		"203.0.0.0 - - [24/Nov/2026:00:00:00 +0000] \"OPTIONS / HTTP/1.1\" 429 1 \"-\" \"-\"\n")
+	got := gatehouse(t, nil, "", "replay", "-key", "tenant", rules, log)
+	for _, want := range []string{
+		"api a (sliding_window): the log has no X-Api-Key: -header X-Api-Key=FIELD",
+		"api b (sliding_window): the route is not in the log: -mount 'api=PATTERN' names it; the user uid is not",
+		"api c (sliding_window): a log has no bodies, of which form reads one; the path parameter item",
+		"api d (sliding_window): the key function tenant of the program: -key tenant=FIELD names the field of the " +
+			"log; the user plan",
+		"api e (semaphore): a log does not tell what requests hold",
+		"note     without the bans of f", "note     by the status in the log", "note     1 OPTIONS request counted",
+		"note     1 request answered 429 then", "not used: body_bytes_sent", "1 out of order; 0 too late",
+		"refused  0 of 121", // none was answered 401
+	} {
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%q is missing in %s%s", want, got.out, got.errs)
+		}
+	}
+	gatehouse(t, nil, "", "replay", "-key", "tenant=http_user_agent", "-user", "plan=$remote_addr", "-header",
+		"X-Api-Key=http_user_agent", "-mount", "api", rules, log).want(t, 0, "agent/1.0 (test): ", "")
+}
+
+// TestALogWithAFormatOfItsOwnIsReplayed reads a log_format, with fields under names of its own.
+func TestALogWithAFormatOfItsOwnIsReplayed(t *testing.T) {
+	t.Parallel()
+	const two = "guards: {site: {sliding_window: {limits: 2/min}}}\nrules: {all: [{guard: site, who: %s}]}\n"
+	rules := rulesFile(t, fmt.Sprintf(two, "ip"))
+	text := strings.Repeat("1795514400.250;203.0.113.7;=1+1;GET /a HTTP/1.1\n", 5)
+	gatehouse(t, nil, text, "replay", "-format", "$msec;$peer;$uid;$request", "-field", "remote=peer", rules,
+		"-").want(t, 0, "203.0.113.7: 3 of 5", "")
+	gatehouse(t, nil, text, "replay", "-csv", "-format", "$msec;$remote_addr;$uid;$request", "-key", "who=uid",
+		rulesFile(t, fmt.Sprintf(two, "who")), "-").
+		want(t, 0, "actor,all,site,2/min,'=1+1,5,3", "")
+	gatehouse(t, nil, text, "replay", rules, "-").want(t, 2, "", "no line is of a known format")
+}
+
 // BenchmarkReplay replays a million lines of 50,000 addresses with a rule.
 func BenchmarkReplay(b *testing.B) {
 	rules := filepath.Join(b.TempDir(), "rules.yaml")

@@ -363,6 +363,7 @@ func (e *Entry) note(f *Field, is role, v *said) {
 		e.Host = f.Value
 	case user:
 		e.User = f.Value
+	case unused, header: // see entry
 	}
 }
 
