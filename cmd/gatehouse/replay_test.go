@@ -281,6 +281,22 @@ func TestALogWithAFormatOfItsOwnIsReplayed(t *testing.T) {
 	gatehouse(t, nil, text, "replay", rules, "-").want(t, 2, "", "no line is of a known format")
 }
 
+// TestABarIsForTerminals writes no bar into a file, and one that can be removed elsewhere.
+func TestABarIsForTerminals(t *testing.T) {
+	t.Parallel()
+	if file, err := os.Create(filepath.Join(t.TempDir(), "errors")); err != nil || newBar(file, nil).out != nil {
+		t.Errorf("a bar in a file, or %v", err)
+	}
+	var out strings.Builder
+	b := &bar{out: &out, logs: &logFiles{size: 300, done: 100}, begun: time.Now()}
+	b.show(7)
+	b.clear()
+	if got := out.String(); !strings.HasPrefix(got, "\r[##########....................]  33 %, 7 requests") ||
+		!strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("%q", got)
+	}
+}
+
 // BenchmarkReplay replays a million lines of 50,000 addresses with a rule.
 func BenchmarkReplay(b *testing.B) {
 	rules := filepath.Join(b.TempDir(), "rules.yaml")

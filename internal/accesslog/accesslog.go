@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// maxLine is the length of the longest line that is read.
-	maxLine = 1 << 20
+	// maxLine is the length of the longest line that is read. Thousands of requests are held to sort them, so
+	// longer ones would fill the memory; no server accepts such a request line by default.
+	maxLine = sample
 	// sample is how many bytes the format is detected by.
 	sample = 64 << 10
 	// maxNames is how many different names of fields are noted.
