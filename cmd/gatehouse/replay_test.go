@@ -297,7 +297,7 @@ func TestABarIsForTerminals(t *testing.T) {
 	}
 }
 
-// BenchmarkReplay replays a million lines of 50,000 addresses with a rule.
+// BenchmarkReplay replays a million lines of 50,000 addresses with a rule, alone and with three other limits.
 func BenchmarkReplay(b *testing.B) {
 	rules := filepath.Join(b.TempDir(), "rules.yaml")
 	const text = "guards: {site: {sliding_window: {limits: 10/min}}}\nrules: {all: [{guard: site, who: ip}]}\n"
@@ -307,11 +307,15 @@ func BenchmarkReplay(b *testing.B) {
 	var lines strings.Builder
 	combinedLog(&lines, 1_000_000, 50_000)
 	log := logFile(b, "access.log", lines.String())
-	for b.Loop() {
-		e := &env{out: io.Discard, errs: os.Stderr}
-		if code := run(context.Background(), e, []string{"replay", rules, log}); code != 0 {
-			b.Fatal(code)
-		}
+	for name, args := range map[string][]string{"alone": nil, "sweep": {"-sweep", "5,20,40/min"}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				e := &env{out: io.Discard, errs: os.Stderr}
+				if code := run(context.Background(), e, append([]string{"replay", rules, log}, args...)); code != 0 {
+					b.Fatal(code)
+				}
+			}
+			b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+		})
 	}
-	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
 }
