@@ -3,7 +3,6 @@ package docs_test
 import (
 	"crypto/tls"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -37,16 +36,24 @@ func Example_rollout() {
 }
 
 func Example_operator() {
+	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
 	_, perIP, buy := rules()
-	mux := http.NewServeMux()
+	r := gin.New()
+	login := gin.BasicAuth(gin.Accounts{"eve": "a password"})
+
+	figures := new(operator.Figures)
+	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), figures)))
 
 	ops := operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{perIP, buy},
+		Rules:   []ratelimit.Rule{perIP, buy},
+		Figures: figures,
 		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 			return staffMember(r, a.Changes)
 		},
 	})
-	mux.Handle("/ops/", ops)
+	r.Any("/ops/*page", login, ratelimit.Page(ops))
+
+	_ = gate
 }
 
 // connect makes a client as it should be in production.

@@ -95,11 +95,12 @@ func ExampleNew() {
 	send(http.MethodPost, "/sale/close", `{"item": "radio"}`)
 	send(http.MethodGet, "/sale/close?item=tv", "")
 	// Output:
-	// 200
-	// {"guards":[{"name":"sale","kind":"sale","actions":["status","verify","repair","restock","sweep","close"]}]}
-	// audit: sam close map[item:tv] false <nil> audit: sam close map[item:tv] true <nil> 200 {"done":true}
-	// audit: sam close map[item:radio] false <nil> audit: sam close map[item:radio] true core: close "sale":
-	// seckill: no such sale 404 {"title":"Not Found","status":404,"detail":"core: close \"sale\": seckill: no
-	// such sale"} 405 {"title":"Method Not Allowed","status":405,"detail":"This action changes something. Use
-	// POST."}
+	// 200 {"guards":[{"name":"sale","kind":"sale","actions":["status","verify","repair","restock","sweep","close"]}]}
+	// audit: sam close map[item:tv] false <nil>
+	// audit: sam close map[item:tv] true <nil>
+	// 200 {"done":true}
+	// audit: sam close map[item:radio] false <nil>
+	// audit: sam close map[item:radio] true core: close "sale": seckill: no such sale
+	// 404 {"title":"Not Found","status":404,"detail":"core: close \"sale\": seckill: no such sale"}
+	// 405 {"title":"Method Not Allowed","status":405,"detail":"This action changes something. Use POST."}
 }

@@ -124,9 +124,10 @@ func spoken(d time.Duration) string {
 		return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + " ms"
 	case d < 2*time.Minute:
 		return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10) + " s"
-	case d < time.Hour:
+	case d <= 59*time.Minute:
 		return strconv.FormatInt(int64((d+time.Minute-1)/time.Minute), 10) + " min"
 	case d < 48*time.Hour:
+		d = (d + time.Minute - 1).Truncate(time.Minute)
 		h, m := int64(d/time.Hour), int64(d%time.Hour/time.Minute)
 		if m == 0 {
 			return fmt.Sprintf("%d h", h)

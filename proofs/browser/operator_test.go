@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,8 +35,9 @@ func newOffice(t *testing.T) *office {
 	t.Helper()
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
+	figures := new(operator.Figures)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
-		core.WithBreaker(1, time.Minute))
+		core.WithBreaker(1, time.Minute), core.WithObserver(figures))
 	o := &office{
 		limit: limit.NewSlidingWindow(gate, "site", limit.PerHour(10), limit.PerDay(100)),
 		sale:  seckill.New(gate, "sale", seckill.Options{}), faults: faults,
@@ -56,7 +58,8 @@ func newOffice(t *testing.T) *office {
 			o.sale, semaphore.New(gate, "exports", semaphore.Options{Max: 5}),
 			lock.New(gate, "account", lock.Options{}),
 		},
-		Tools: []kit.Tool{queue},
+		Tools:   []kit.Tool{queue},
+		Figures: figures,
 		Shown: []operator.Action{
 			{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}, {Guard: "exports", Name: "peek"},
 		},
@@ -73,8 +76,17 @@ const openForms = `(document.querySelectorAll("details").forEach(d=>d.open=true)
 
 func TestOperatorPages(t *testing.T) {
 	o := newOffice(t)
+	for i := range 40 { // some are limited, with names of all kinds
+		actor := []string{"ann", "203.0.113.7", "<b>bob</b> \u202e", strings.Repeat("long", 60)}[i%4]
+		if _, err := o.limit.Check(t.Context(), core.Attempt{Actor: actor, Cost: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, v := range views {
 		b := open(t, v, o.home)
+		if n := eval[int](b, `document.querySelectorAll("#limited-now tbody tr").length`); n != 4 {
+			t.Errorf("%d are shown as limited, want 4", n)
+		}
 		b.audit(v)
 		eval[bool](b, openForms)
 		b.audit(v)
