@@ -72,16 +72,23 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
+// attempts makes attempts at the limit until each of the actors is limited.
+func (o *office) attempts(t *testing.T, actors ...string) {
+	t.Helper()
+	for i, actor := range actors {
+		for range 12 + 9*i {
+			if _, err := o.limit.Check(t.Context(), core.Attempt{Actor: actor}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 const openForms = `(document.querySelectorAll("details").forEach(d=>d.open=true),true)`
 
 func TestOperatorPages(t *testing.T) {
 	o := newOffice(t)
-	for i := range 40 { // some are limited, with names of all kinds
-		actor := []string{"ann", "203.0.113.7", "<b>bob</b> \u202e", strings.Repeat("long", 60)}[i%4]
-		if _, err := o.limit.Check(t.Context(), core.Attempt{Actor: actor, Cost: 2}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	o.attempts(t, "ann", "203.0.113.7", "<b>bob</b> \u202e", strings.Repeat("long", 60))
 	for _, v := range views {
 		b := open(t, v, o.home)
 		if n := eval[int](b, `document.querySelectorAll("#limited-now tbody tr").length`); n != 4 {

@@ -60,8 +60,10 @@ func smaller(shot []byte) ([]byte, error) {
 func TestScreenshots(t *testing.T) {
 	refusal := open(t, view{width: 390, height: 420}, serve(t, http.HandlerFunc(refusals))+"/limited?wait=42s")
 	refusal.picture("refusal.png")
-	open(t, view{width: 1280}, newOffice(t).home).picture("operator.png")
-	open(t, view{width: 1280, dark: true}, newOffice(t).home).picture("operator-dark.png")
+	o := newOffice(t)
+	o.attempts(t, "203.0.113.7", "198.51.100.40", "ann", "2001:db8::/64")
+	open(t, view{width: 1280}, o.home).picture("operator.png")
+	open(t, view{width: 1280, dark: true}, o.home).picture("operator-dark.png")
 	demoPicture(t)
 }
 
