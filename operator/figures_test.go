@@ -2,19 +2,13 @@ package operator_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gin-gonic/gin"
-	"github.com/labstack/echo/v4"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/echomw"
-	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -75,65 +69,5 @@ func TestThePageShowsWhoIsLimited(t *testing.T) {
 	w := d.send(get("/"))
 	if !strings.Contains(w.Body.String(), `"refused":3`) || strings.Contains(w.Body.String(), "ann") {
 		t.Errorf("JSON: %s", w.Body)
-	}
-}
-
-// TestEachFrameworkMountsThePageWithItsOwnLogin: behind a login that stores the user with c.Set, every
-// operator was refused, since Authorize got a plain http.Request.
-func TestEachFrameworkMountsThePageWithItsOwnLogin(t *testing.T) {
-	gin.SetMode(gin.ReleaseMode)
-	gate := core.NewMemory()
-	ops := operator.New(operator.Options{
-		Guards: []core.Guard{limit.NewSlidingWindow(gate, "site", limit.PerHour(2))},
-		Authorize: func(r *keyfuncs.Request, _ operator.Action) (string, error) {
-			return keyfuncs.User("uid")(r)
-		},
-	})
-	for name, handler := range map[string]func(user string) http.Handler{
-		"gin": func(user string) http.Handler {
-			r := gin.New()
-			login := func(c *gin.Context) {
-				if user != "" {
-					c.Set("uid", user)
-				}
-			}
-			r.Any("/ops/*page", login, ginmw.Page(ops))
-			return r
-		},
-		"echo": func(user string) http.Handler {
-			e := echo.New()
-			login := func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c echo.Context) error {
-					if user != "" {
-						c.Set("uid", user)
-					}
-					return next(c)
-				}
-			}
-			e.Any("/ops/*", echomw.Page(ops), login)
-			return e
-		},
-		"net/http": func(user string) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle("/ops/", ops)
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if user != "" {
-					r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user))
-				}
-				mux.ServeHTTP(w, r)
-			})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for user, want := range map[string]int{"eve": http.StatusOK, "": http.StatusForbidden} {
-				for _, path := range []string{"/ops/", "/ops/site/peek?actor=ann"} {
-					w := httptest.NewRecorder()
-					handler(user).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-					if w.Code != want {
-						t.Errorf("%s as %q: %d %s, want %d", path, user, w.Code, w.Body, want)
-					}
-				}
-			}
-		})
 	}
 }

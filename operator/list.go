@@ -32,7 +32,6 @@ type guardSummary struct {
 	Most   string       `json:"most,omitempty"`
 	Actors []actorShown `json:"actors,omitempty"`
 	kind   string
-	others []actorShown // those whom nothing refuses now
 }
 
 // actorShown is an actor whom a guard knows.

@@ -174,6 +174,13 @@ func (h *Handler) act(w http.ResponseWriter, r *keyfuncs.Request, asked Action) 
 		h.fail(w, r, http.StatusNotFound, "The guard or the action does not exist.")
 		return
 	}
+	h.perform(w, r, do, operator, asked, unread)
+}
+
+// perform does what Authorize has allowed.
+func (h *Handler) perform(w http.ResponseWriter, r *keyfuncs.Request, do *kit.Operation, operator string,
+	asked Action, unread error,
+) {
 	// A link to a change asks, and changes nothing.
 	asks := wantsPage(r) && do.Changes && r.Method == http.MethodGet
 	if !asks && !h.allowsMethod(w, r, do) {
