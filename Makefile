@@ -47,13 +47,16 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test all test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
-	release-check redis
+	release-check redis screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 	@$(GO) run ./examples/demo
+
+screenshots: ## make the pictures of docs/images again, in Chromium
+	cd proofs/browser && $(GO) test -count=1 -run TestScreenshots . -update
 
 test: redis ## run the tests, on real Redis servers
 	@$(call test-all,$(GO_TEST),$(TESTED))

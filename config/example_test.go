@@ -73,11 +73,11 @@ func ExampleLive_Set() {
 	}
 	var mux http.ServeMux
 	login := func(next http.Handler) http.Handler { return next } // the application's
-	staff := func(*http.Request, operator.Action) (string, error) { return "sam", nil }
+	staff := func(*keyfuncs.Request, operator.Action) (string, error) { return "sam", nil }
 
 	ops := func(w http.ResponseWriter, r *http.Request) {
 		options := operator.Options{Rules: live.Set().AllRules(), Authorize: staff}
-		http.StripPrefix("/ops", operator.New(options)).ServeHTTP(w, r)
+		operator.New(options).ServeHTTP(w, r)
 	}
 	mux.Handle("/ops/", login(http.HandlerFunc(ops)))
 

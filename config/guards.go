@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,15 +62,28 @@ func (s *limitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, 
 	return table.others, nil
 }
 
+// list is what operators see of the limits: the tiers, with the others last.
+func (s *limitSource) list() []limit.Tier {
+	table := s.table.Load()
+	if table.by == nil {
+		return []limit.Tier{{Limits: table.others}}
+	}
+	var all []limit.Tier
+	for _, name := range slices.Sorted(maps.Keys(table.tiers)) {
+		all = append(all, limit.Tier{Name: name, Limits: table.tiers[name]})
+	}
+	return append(all, limit.Tier{Name: otherTier, Limits: table.others})
+}
+
 // tier is the Which of rules with tiers. A request without a tier is one of the others.
 func (t *limitTable) tier() keyfuncs.Func {
-	return func(r *keyfuncs.Request) (string, error) {
+	return keyfuncs.Named("tier, by "+keyfuncs.NameOf(t.by), func(r *keyfuncs.Request) (string, error) {
 		found, err := t.by(r)
 		if noText(found, err) {
 			return otherTier, nil
 		}
 		return found, err
-	}
+	})
 }
 
 // otherTier is the name of the tier of requests that have none. No tier of a file has this name.
@@ -191,7 +205,11 @@ func limitKind(name, doc string, fixed newLimit, by newLimitBy) guardKind {
 		return &guardSpec{limits: table,
 			make: func(e *core.Engine, name string, source *limitSource) core.Guard {
 				if source != nil {
-					return by(e, name, source.limits)
+					g := by(e, name, source.limits)
+					if g, ok := g.(interface{ Tiers(func() []limit.Tier) }); ok {
+						g.Tiers(source.list)
+					}
+					return g
 				}
 				return fixed(e, name, o.limits[0], o.limits[1:]...)
 			}}, ok
@@ -491,7 +509,7 @@ var (
 			whole(int64(1), 10_000), func(o *lock.Options) *int64 { return &o.Waiters }),
 	)
 	bansForm = object(
-		in("refusals", "Refusals in a period that do not lead to a ban; the default is 10.", whole(int64(1), 1000),
+		in("refusals", "How many refusals per period are allowed; the next one bans. The default is 10.", whole(int64(1), 1000),
 			func(o *bans.Options) *int64 { return &o.Refusals }),
 		in("period", "The window in which refusals count; the default is 1m.", retention(time.Millisecond),
 			func(o *bans.Options) *time.Duration { return &o.Period }),

@@ -15,9 +15,9 @@ type Decision struct {
 	// Replayed reports whether this is a replay: the stored answer to an earlier attempt with the same operation
 	// ID. A replay takes nothing.
 	Replayed bool
-	// Kept reports, on a replay, that the operation is done: an earlier attempt with this operation ID ended in
-	// [Commit], or nothing can give it back any more. Doing the work again would do it twice. Of the guards
-	// here, votes and sales set it.
+	// Kept reports, on a replay, that the work is done: do not do it again. An earlier attempt with this
+	// operation ID ended in [Commit], or nothing can give it back any more. Of the guards here, votes and sales
+	// set it. It is not about time: for how long data stay in Redis is the option Keep of a guard.
 	Kept bool
 	// Reason says why. The reasons of allowed attempts are ReasonOK, ReasonAgain and ReasonChanged.
 	Reason Reason

@@ -1,28 +1,32 @@
 // Package core decides attempts with one Lua script call on Redis. It knows no HTTP.
 //
-// # Engine
+// # What an application uses
 //
-// An application makes one [Engine] per Redis, over its own go-redis client, and makes guards with it. The
-// guards are packages of their own:
+//	gate := core.New(rdb)                            // one Engine per Redis, over your go-redis client
+//	poll := votes.New(gate, "poll", votes.Options{}) // a Guard; each kind has a package
 //
-//	gate := core.New(rdb)
-//	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
-//
-//	d, err := site.Check(ctx, core.Attempt{Actor: "203.0.113.7"})
+//	d, err := poll.Check(ctx, core.Attempt{Actor: "ann", Resource: "final", Item: "red"})
 //	switch {
-//	case err != nil: // nothing is known: Redis could not be asked, or errors.Is(err, core.ErrInvalid)
+//	case err != nil: // undecided: Redis did not answer, or errors.Is(err, core.ErrInvalid)
 //	case !d.Allowed: // d.Reason says why, d.RetryAfter how long to wait
+//	default: // do the work, and then say how it ended
+//		err = poll.Settle(ctx, d, core.Commit) // or core.Rollback, which takes the vote back
 //	}
+//	err = core.Drain(ctx) // at the end of the process
 //
-// [New] does not talk to Redis. [NewMemory] makes an engine without Redis, for one process: rate limits,
-// semaphores and locks work on it, and all other guards panic when they are made.
+// These are the names to know:
 //
-// # Attempts, decisions and endings
+//   - [New] makes an [Engine]. It does not talk to Redis. [NewMemory] makes one without Redis, for one process:
+//     rate limits, semaphores and locks work on it, and all other guards panic when they are made.
+//   - A [Guard] decides: Check takes what an attempt asks for, and Settle says how the attempt ended.
+//   - An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
+//     which operation ID.
+//   - A [Decision] is the answer: Allowed, the [Reason], and the client's figures.
+//   - An [Ending] is [Commit], [CommitWith], [CommitCost] or [Rollback].
+//   - [Drain] waits at the end of a process for what is still being settled.
 //
-// An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
-// which operation ID. A [Guard] answers it with a [Decision]. After the work, pass the decision to
-// Guard.Settle with an [Ending]: [Commit], [CommitWith], [CommitCost] or [Rollback]. Web applications leave
-// both calls to the packages nethttpmw, ginmw, echomw and echov5mw.
+// Web applications use New and Drain, and leave Check and Settle to the rules of packages nethttpmw, ginmw,
+// echomw and echov5mw.
 //
 // # Guards
 //
@@ -45,8 +49,7 @@
 //
 // A check ends within the engine's deadline ([WithDeadline]). A breaker ([WithBreaker]) stops asking a Redis
 // that does not answer. The [Outage] policy of the rule then decides the attempt: [FailClosed], [FailOpen] or
-// [FailLocal]. An [Observer] is told of every decision and every error. At the end of a process, [Drain]
-// waits for what is still being settled.
+// [FailLocal]. An [Observer] is told of every decision and every error.
 //
 // # Guards and scripts of an application
 //

@@ -232,6 +232,9 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 	post := func(headers ...string) {
 		app.ServeHTTP(httptest.NewRecorder(), newRequest("ann", http.MethodPost, "/exports", "rows", headers...))
 	}
+	if err := engine.Preload(t.Context()); err != nil { // else the first run of a script takes two calls
+		t.Fatal(err)
+	}
 	for range 3 { // takes what there is, is stored, and is refused
 		post()
 	}

@@ -3,7 +3,6 @@ package docs_test
 import (
 	"crypto/tls"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -37,16 +36,24 @@ func Example_rollout() {
 }
 
 func Example_operator() {
+	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
 	_, perIP, buy := rules()
-	mux := http.NewServeMux()
+	r := gin.New()
+	login := gin.BasicAuth(gin.Accounts{"eve": "a password"})
+
+	figures := new(operator.Figures)
+	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), figures)))
 
 	ops := operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{perIP, buy},
-		Authorize: func(r *http.Request, a operator.Action) (string, error) {
+		Rules:   []ratelimit.Rule{perIP, buy},
+		Figures: figures,
+		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 			return staffMember(r, a.Changes)
 		},
 	})
-	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+	r.Any("/ops/*page", login, ratelimit.Page(ops))
+
+	_ = gate
 }
 
 // connect makes a client as it should be in production.
@@ -67,7 +74,7 @@ func connect(password string) (*redis.Client, *core.Engine) {
 var _ = connect
 
 // staffMember returns the name of the signed-in person, or an error if they may not look or change things.
-func staffMember(r *http.Request, changes bool) (string, error) {
+func staffMember(r *keyfuncs.Request, changes bool) (string, error) {
 	name, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // set by the login in front
 	if role != "administrator" && (role != "support" || changes) {
 		return "", errors.New("not for " + name)

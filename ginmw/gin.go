@@ -174,7 +174,8 @@ func Decision(c *gin.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Decision(c.Request.Context(), guard)
 }
 
-// Take hands the decision of the named guard to the handler, which settles it: see [nethttpmw.Take].
+// Take hands the decision of the named guard to the handler, which must settle it in place of the rule. It
+// takes no units: see [nethttpmw.Take].
 func Take(c *gin.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request.Context(), guard)
 }

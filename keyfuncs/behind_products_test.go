@@ -11,8 +11,8 @@ import (
 )
 
 // TestBehindProducts: the options that docs/guides/client-identity.md gives for a product find the client in
-// the fields that the product sends by its documentation, and no forger changes whom they count as. The client
-// is 203.0.113.7, what is forged is 198.51.100.66.
+// the fields that the product sends by its documentation, and no forger changes whom they count as. The
+// client is 203.0.113.7, what is forged is 198.51.100.66.
 func TestBehindProducts(t *testing.T) {
 	const client = "203.0.113.7"
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ func Const(s string) Func {
 	if s == "" {
 		misuse("Const needs a text, such as Const(\"everybody\")")
 	}
-	return func(*Request) (string, error) { return s, nil }
+	return Named(fmt.Sprintf("Const(%q)", s), func(*Request) (string, error) { return s, nil })
 }
 
 // Join finds what each function finds, as one text: "a|b". Two lists of parts never give the same text:
@@ -23,7 +23,7 @@ func Const(s string) Func {
 // another client. It returns the first error. It panics without functions and for a nil one.
 func Join(fns ...Func) Func {
 	fns = checked("Join", fns)
-	return func(r *Request) (string, error) {
+	return Named(callOf("Join", fns), func(r *Request) (string, error) {
 		parts := make([]string, len(fns))
 		for i, fn := range fns {
 			part, err := ask(fn, r, "Join", i)
@@ -33,7 +33,7 @@ func Join(fns ...Func) Func {
 			parts[i] = part
 		}
 		return JoinTexts(parts...), nil
-	}
+	})
 }
 
 // JoinTexts returns several texts as one, as [Join] does. Rules join the operation ID that a client sends
@@ -61,7 +61,7 @@ var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 // lists what FirstOf looked for. It panics without functions and for a nil one.
 func FirstOf(fns ...Func) Func {
 	fns = checked("FirstOf", fns)
-	return func(r *Request) (string, error) {
+	return Named(callOf("FirstOf", fns), func(r *Request) (string, error) {
 		var errs []error
 		for i, fn := range fns {
 			text, err := ask(fn, r, "FirstOf", i)
@@ -74,7 +74,7 @@ func FirstOf(fns ...Func) Func {
 			errs = append(errs, err)
 		}
 		return "", &noneError{errs}
-	}
+	})
 }
 
 // Require finds what fn finds, and returns [ErrRequired] where fn finds nothing. The request is then
@@ -86,7 +86,7 @@ func FirstOf(fns ...Func) Func {
 // (draft-ietf-httpapi-idempotency-key-header-07, section 2.7). It panics for a nil function.
 func Require(fn Func) Func {
 	fns := checked("Require", []Func{fn})
-	return func(r *Request) (string, error) {
+	return Named(callOf("Require", fns), func(r *Request) (string, error) {
 		text, err := ask(fns[0], r, "Require", 0)
 		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
 			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
@@ -94,7 +94,7 @@ func Require(fn Func) Func {
 			return "", &failure{call: "Require", why: why, kind: ErrRequired, field: FieldOf(err)}
 		}
 		return text, err
-	}
+	})
 }
 
 // Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. Use it for API
@@ -105,14 +105,14 @@ func Require(fn Func) Func {
 // that; an e-mail address or a phone number does not. It panics for a nil function.
 func Hash(fn Func) Func {
 	fns := checked("Hash", []Func{fn})
-	return func(r *Request) (string, error) {
+	return Named(callOf("Hash", fns), func(r *Request) (string, error) {
 		text, err := ask(fns[0], r, "Hash", 0)
 		if err != nil {
 			return "", err
 		}
 		sum := sha256.Sum256([]byte(text))
 		return base64.RawURLEncoding.EncodeToString(sum[:]), nil
-	}
+	})
 }
 
 // checked returns a copy of fns, which the caller cannot change afterwards.

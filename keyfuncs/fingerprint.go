@@ -43,7 +43,7 @@ func FingerprintUpTo(most int) Func {
 }
 
 func fingerprint(call string, most int) Func {
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		hash := sha256.New()
 		_, _ = io.WriteString(hash, r.PostForm.Encode()) // a hash never fails
 		if r.MultipartForm != nil {
@@ -64,7 +64,7 @@ func fingerprint(call string, most int) Func {
 		}
 		return fmt.Sprintf("%s %q %q %q %d %s", r.Method, strings.ToLower(r.Host), r.URL.EscapedPath(),
 			r.URL.RawQuery, length, base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
-	}
+	})
 }
 
 // hashFiles hashes the files of a parsed form: their fields, names, sizes and contents.

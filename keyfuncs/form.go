@@ -27,7 +27,7 @@ func Form(name string) Func {
 	}
 	call := fmt.Sprintf("Form(%q)", name)
 	notFound := missingField(call, name)
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		if r.PostForm == nil {
 			if r.Body == nil {
 				return "", notFound
@@ -50,5 +50,5 @@ func Form(name string) Func {
 			return "", malformed(call, "several different values")
 		}
 		return found(value, notFound)
-	}
+	})
 }

@@ -22,7 +22,7 @@ const maxIdempotencyKey = 255
 func IdempotencyKey() Func {
 	const name = "IdempotencyKey()"
 	notFound := missingField(name, "Idempotency-Key")
-	return func(r *Request) (string, error) {
+	return Named(name, func(r *Request) (string, error) {
 		value, ok := single(r.Header["Idempotency-Key"])
 		if !ok {
 			return "", malformed(name, "several different keys")
@@ -39,7 +39,7 @@ func IdempotencyKey() Func {
 			return "", malformed(name, "longer than %d bytes", maxIdempotencyKey)
 		}
 		return found(key, notFound)
-	}
+	})
 }
 
 // bareKey returns s, and reports whether it can stand without quotes.

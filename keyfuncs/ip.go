@@ -66,7 +66,7 @@ func IP(opts ...IPOption) Func {
 		rule.source.header)
 	rule.warnOfEverybody()
 	detector := newProxyDetector(&rule)
-	return func(r *Request) (string, error) {
+	return Named("IP()", func(r *Request) (string, error) {
 		addr, err := rule.client(r.Request)
 		if detector.due() {
 			detector.inspect(r, addr, err)
@@ -75,7 +75,7 @@ func IP(opts ...IPOption) Func {
 			return "", err
 		}
 		return rule.text(addr), nil
-	}
+	})
 }
 
 // An IPOption changes what [IP] trusts, reads or returns.

@@ -38,7 +38,7 @@ func JSON(most int, member ...string) Func {
 	}
 	member = append([]string(nil), member...)
 	notFound := missingField(call, strings.Join(member, "."))
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		if r.Body == nil || r.Body == http.NoBody {
 			return "", notFound
 		}
@@ -51,7 +51,7 @@ func JSON(most int, member ...string) Func {
 			return "", malformed(call, "%v", err)
 		}
 		return textOf(call, value, notFound)
-	}
+	})
 }
 
 // memberOf returns the value under the path, nil if there is none or if the text is no JSON. It returns an

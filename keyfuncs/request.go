@@ -20,7 +20,7 @@ import (
 func Route() Func {
 	notFound := missing("Route()")
 	look := &routeDetector{}
-	return func(r *Request) (string, error) {
+	return Named("Route()", func(r *Request) (string, error) {
 		if r.Facts != nil {
 			// The framework alone decides: the pattern of a ServeMux around it says only how it was
 			// mounted.
@@ -34,7 +34,7 @@ func Route() Func {
 			pattern = strings.TrimLeft(pattern[i+1:], " \t")
 		}
 		return found(pattern, notFound)
-	}
+	})
 }
 
 // Param finds a path parameter by its bare name: Param("poll") for /polls/:poll on gin and echo, and for
@@ -59,7 +59,7 @@ func Param(name string) Func {
 		misuse("Param(%q): write the name without the router's punctuation, as Param(%q)", name, bare)
 	}
 	notFound := missing(fmt.Sprintf("Param(%q)", name))
-	return func(r *Request) (string, error) {
+	return Named(fmt.Sprintf("Param(%q)", name), func(r *Request) (string, error) {
 		if r.Facts != nil {
 			if value, ok := r.Facts.Param(name); ok {
 				return found(value, notFound)
@@ -67,7 +67,7 @@ func Param(name string) Func {
 		}
 		warnOfUnknown(r, name)
 		return found(pathvalue.Plain(r.URL, r.Pattern, name, r.PathValue(name)), notFound)
-	}
+	})
 }
 
 // warnOfUnknown warns if the request's route is known and does not have the parameter.
@@ -93,7 +93,7 @@ func warnOfUnknown(r *Request, name string) {
 // 9110, section 9.1). HEAD is not GET here, although most routers answer both in the same handler.
 func Method() Func {
 	notFound := missing("Method()")
-	return func(r *Request) (string, error) { return found(r.Method, notFound) }
+	return Named("Method()", func(r *Request) (string, error) { return found(r.Method, notFound) })
 }
 
 // Host finds the host that the client asked for, in one spelling: lower case, without a port or a final
@@ -104,7 +104,7 @@ func Method() Func {
 // made of letters, digits, "-", "_" and "."; internationalized names arrive as "xn--".
 func Host() Func {
 	notFound := missing("Host()")
-	return func(r *Request) (string, error) {
+	return Named("Host()", func(r *Request) (string, error) {
 		if r.Host == "" {
 			return "", notFound
 		}
@@ -113,7 +113,7 @@ func Host() Func {
 			return "", malformed("Host()", "%s is not a host", quote(r.Host))
 		}
 		return host, nil
-	}
+	})
 }
 
 func hostText(s string) (host string, ok bool) {

@@ -46,7 +46,7 @@ func User(name string) Func {
 	call := fmt.Sprintf("User(%q)", name)
 	notFound := missing(call)
 	key := any(valueKey(name)) // boxed once, not per request
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		var value any
 		ok := false
 		if r.Facts != nil {
@@ -63,7 +63,7 @@ func User(name string) Func {
 			return "", notFound
 		}
 		return text, nil
-	}
+	})
 }
 
 // userText writes a stored value as text, "" for an unset one. ok is false for a value that names nobody.

@@ -20,7 +20,7 @@ func Query(name string) Func {
 	}
 	call := fmt.Sprintf("Query(%q)", name)
 	notFound := missingField(call, name)
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		if r.URL == nil || r.URL.RawQuery == "" {
 			return "", notFound
 		}
@@ -33,7 +33,7 @@ func Query(name string) Func {
 			return "", malformed(call, "several different values")
 		}
 		return found(value, notFound)
-	}
+	})
 }
 
 // Header finds the value of a header field, without blanks around it. The client chooses it freely, unless
@@ -56,14 +56,14 @@ func Header(name string) Func {
 	}
 	call := fmt.Sprintf("Header(%q)", name)
 	notFound := missing(call)
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		value, ok := single(r.Header[canonical])
 		if !ok {
 			return "", malformed(call, "several different values")
 		}
 		// HTTP/1 trims the value and HTTP/2 does not: with its blanks, one API key would make many buckets.
 		return found(strings.Trim(value, " \t"), notFound)
-	}
+	})
 }
 
 // Cookie finds the value of a cookie. The client chooses it until the app has checked it: a session cookie
@@ -79,7 +79,7 @@ func Cookie(name string) Func {
 	}
 	call := fmt.Sprintf("Cookie(%q)", name)
 	notFound := missing(call)
-	return func(r *Request) (string, error) {
+	return Named(call, func(r *Request) (string, error) {
 		value := ""
 		for i, c := range r.CookiesNamed(name) {
 			if i > 0 && c.Value != value {
@@ -88,7 +88,7 @@ func Cookie(name string) Func {
 			value = c.Value
 		}
 		return found(value, notFound)
-	}
+	})
 }
 
 // BasicAuth finds the user name of HTTP Basic authentication (RFC 7617). It does not check the password:
@@ -99,7 +99,7 @@ func Cookie(name string) Func {
 // that cannot be decoded, or several different headers, are [ErrMalformed].
 func BasicAuth() Func {
 	notFound := missing("BasicAuth()")
-	return func(r *Request) (string, error) {
+	return Named("BasicAuth()", func(r *Request) (string, error) {
 		value, ok := single(r.Header["Authorization"])
 		if !ok {
 			return "", malformed("BasicAuth()", "several different Authorization headers")
@@ -113,5 +113,5 @@ func BasicAuth() Func {
 			return "", malformed("BasicAuth()", "the credentials cannot be decoded")
 		}
 		return found(user, notFound)
-	}
+	})
 }

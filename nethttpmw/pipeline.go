@@ -394,9 +394,12 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 	return e.decision, true
 }
 
-// Take returns the decision of the named guard and takes it out of the pipeline: the handler, or the code
-// that it passes the decision on to, must settle it. Use it for a purchase that is paid later: store the
-// decision's Attempt.Resource and Attempt.ID with the order, and call Confirm or Cancel of the seckill.Guard
+// Take makes the handler responsible for the decision of the named guard: the rule no longer settles it, and
+// the handler, or the code that it passes the decision on to, must. Take takes no units (the
+// guard's Check took them before the handler ran), and it settles nothing. A handler that only wants to look
+// at the decision calls [Decision].
+//
+// Use Take for a purchase that is paid later: store the decision's Attempt.Resource and Attempt.ID with the order, and call Confirm or Cancel of the seckill.Guard
 // when it is paid or not.
 //
 // Call Take before the handler responds. When the header has been sent, a reservation and an operation whose

@@ -110,8 +110,9 @@ type Rule struct {
 	// all.
 	Rollout *Rollout
 
-	// NoKey says what happens when Who finds nothing, or ID if the guard requires one. If What or Which finds
-	// nothing, the answer is always 400: a client must not evade a rule by leaving something out.
+	// NoKey says what happens to a request without who (Who finds nothing), or without the ID that the guard
+	// requires: 400, or it passes the rule. It is not about What and Which. If one of them finds nothing, the
+	// answer is always 400: a client must not evade a rule by leaving something out.
 	NoKey NoKey
 	// OnOutage says what happens when the guard cannot decide. Zero: the policy of the guard's Traits.
 	OnOutage core.Outage
@@ -167,14 +168,15 @@ type Bans interface {
 	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
 }
 
-// NoKey is what a rule does when it cannot tell whom to count: Who, or an ID that the guard requires,
-// returned keyfuncs.ErrMissing. A malformed key is always refused.
+// NoKey is what a rule does with a request that has no who, or no ID where the guard requires one: Who or ID
+// returned keyfuncs.ErrMissing. It is not for a key that is malformed, which is always refused.
 type NoKey int
 
 const (
 	// NoKeyRefuse answers with 400. Requests without a key never share a bucket.
 	NoKeyRefuse NoKey = iota
-	// NoKeySkip lets the request pass this rule, such as a limit per user on a route that is open to all.
+	// NoKeySkip lets the request pass this rule undecided, such as a limit per user on a route that is open to
+	// all.
 	NoKeySkip
 )
 

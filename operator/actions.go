@@ -24,7 +24,8 @@ type target struct {
 	settings   []kit.Detail
 	guard      named
 	operations []kit.Operation
-	joins      bool // a rule of the guard joins IDs with the actor
+	joins      bool    // a rule of the guard joins IDs with the actor
+	bans       *target // who is refused too often is banned by it; or nil
 }
 
 // named is a guard or a tool.
@@ -36,10 +37,10 @@ type targets []*target
 // targetsOf returns the guards of the options. It panics on guards that have the same name.
 func targetsOf(o Options) targets {
 	var all targets
-	for _, rule := range o.Rules {
+	for _, rule := range allRules(o) {
 		t := all.add(rule.Guard)
 		if bans, ok := rule.Bans.(core.Guard); ok {
-			all.add(bans)
+			t.bans = all.add(bans)
 		}
 		t.joins = t.joins || rule.ID != nil && !rule.BareID
 		t.addRollout(rule.Rollout)
@@ -57,6 +58,32 @@ func targetsOf(o Options) targets {
 		t.name()
 	}
 	return all
+}
+
+// allRules returns the rules of the options.
+func allRules(o Options) []nethttpmw.Rule {
+	all := slices.Clone(o.Rules)
+	for _, list := range o.Lists {
+		all = append(all, list.Rules...)
+	}
+	return all
+}
+
+// named returns the target of a name, or nil.
+func (all targets) named(guard string) *target {
+	if i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// find returns the operation of a name, or nil.
+func (t *target) find(name string) *kit.Operation {
+	i := slices.IndexFunc(t.operations, func(o kit.Operation) bool { return o.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &t.operations[i]
 }
 
 // logger returns where the engine of the guard logs, or, without such a guard, that of the first one.

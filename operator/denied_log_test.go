@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
@@ -65,7 +66,7 @@ func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
 		core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
 	desk := operator.New(operator.Options{
 		Guards: []core.Guard{limit.NewSlidingWindow(gate, "limit", limit.PerHour(2))},
-		Authorize: func(_ *http.Request, a operator.Action) (string, error) {
+		Authorize: func(_ *keyfuncs.Request, a operator.Action) (string, error) {
 			if a.Fields["actor"] == "bob" {
 				return "", errors.New("not bob")
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
@@ -73,7 +74,7 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 	own, tank := &bare{name: "own"}, &gauge{bare: bare{name: "tank"}}
 	d := &desk{T: t, Handler: operator.New(operator.Options{
 		Guards:    []core.Guard{own, tank},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})}
 	d.want(get("/"), 200, `{"guards":[{"name":"own","kind":"guard","actions":["peek","reset"]},`+
@@ -111,7 +112,7 @@ func TestOperatorTellsOperationsApart(t *testing.T) {
 	}()
 	operator.New(operator.Options{
 		Guards:    []core.Guard{&twice{bare{name: "own"}}},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 	})
 }
 
@@ -121,7 +122,7 @@ func TestOperatorsSeeQueues(t *testing.T) {
 	q := delay.New(guardtest.NewEngine(b), "mails", delay.Options{MaxTries: 1})
 	d := &desk{T: t, Handler: operator.New(operator.Options{
 		Tools:     []kit.Tool{q},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})}
 	for _, id := range []string{"a", "b"} {

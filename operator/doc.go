@@ -3,10 +3,15 @@
 // reset a limit, lift a ban, restock or close a sale, roll out a rule.
 //
 //	ops := operator.New(operator.Options{
-//		Rules:     []nethttpmw.Rule{perIP, vote, buy},
-//		Authorize: func(r *http.Request, a operator.Action) (string, error) { return staff.May(r, a.Guard, a.Name) },
+//		Rules: []nethttpmw.Rule{perIP, vote, buy},
+//		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
+//			return staff.May(r.Context(), a.Guard, a.Name)
+//		},
 //	})
-//	mux.Handle("/ops/", http.StripPrefix("/ops", login(ops)))
+//	mux.Handle("/ops/", login(ops))
+//
+// On gin, r.Any("/ops/*page", login, ginmw.Page(ops)); on echo, e.Any("/ops/*", echomw.Page(ops), login).
+// What the login has stored with c.Set, keyfuncs.User finds.
 //
 // # Security
 //
@@ -23,7 +28,7 @@
 //
 //	GET  /                     lists the guards and their actions
 //	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
-//	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object of strings
+//	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object
 //
 // A guard's actions are the operations of its [kit.Description]; a rule with a Rollout adds rollout,
 // set-rollout and switch.

@@ -29,7 +29,7 @@ func Example() {
 
 	ops := operator.New(operator.Options{
 		Rules: []nethttpmw.Rule{perIP},
-		Authorize: func(r *http.Request, a operator.Action) (string, error) {
+		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 			user, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // what the login in front has stored
 			if role != "administrator" && (role != "support" || a.Changes) {
 				return "", errors.New("not for " + user)
@@ -38,7 +38,7 @@ func Example() {
 		},
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+	mux.Handle("/ops/", ops)
 
 	for _, ask := range []string{"GET /ops/site/peek?actor=203.0.113.7",
 		"POST /ops/site/reset?actor=203.0.113.7"} {
@@ -75,7 +75,7 @@ func ExampleNew() {
 	ops := operator.New(operator.Options{
 		Guards:    []core.Guard{sale},
 		Shown:     []operator.Action{{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "sam", nil }, // or an error
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "sam", nil }, // or an error
 		Audit: func(_ context.Context, e operator.Event) error {
 			fmt.Println("audit:", e.Operator, e.Action.Name, e.Action.Fields, e.Done, e.Err)
 			return nil

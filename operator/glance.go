@@ -1,20 +1,14 @@
 package operator
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
 // card is a guard or a tool on the page of the list.
@@ -34,20 +28,17 @@ type glance struct {
 
 // seen is the result of a glance: figures, or why there are none.
 type seen struct {
-	Title   string
-	Figures []pair
-	Failed  string
+	Title  string
+	Value  value
+	Failed string
 }
-
-// pair is a name and a value, as people read them.
-type pair struct{ Name, Value string }
 
 // glancesAll is how long all glances of a page may take together.
 const glancesAll = 2 * time.Second
 
 // glancesOf returns what is shown of each guard: actions without fields that only read, and those of
 // Options.Shown.
-func (h *handler) glancesOf(shown []Action) map[string][]glance {
+func (h *Handler) glancesOf(shown []Action) map[string][]glance {
 	all := map[string][]glance{}
 	add := func(a Action) error {
 		do := h.find(a)
@@ -82,7 +73,7 @@ func (h *handler) glancesOf(shown []Action) map[string][]glance {
 
 // cards returns what the page of the list shows to this operator. What a guard cannot tell is not logged:
 // pages ask every few seconds.
-func (h *handler) cards(r *http.Request) []card {
+func (h *Handler) cards(r *keyfuncs.Request) []card {
 	ctx, cancel := context.WithTimeout(r.Context(), glancesAll)
 	defer cancel()
 	all := make([]card, 0, len(h.targets))
@@ -112,63 +103,10 @@ func (g *glance) look(ctx context.Context) seen {
 	}
 	result, err := g.do.Run(ctx, g.in)
 	if err == nil {
-		s.Figures, err = pairsOf(shown(result))
+		s.Value, err = valueOf(shown(result))
 	}
 	if err != nil {
-		_, s.Failed = explain(err)
+		_, s.Failed = explained(err)
 	}
 	return s
-}
-
-// down returns the servers of Redis that the guards' engines do not call at the moment.
-func (h *handler) down() (all []script.OpenBreaker) {
-	var asked []*core.Engine
-	for _, t := range h.targets {
-		g, ok := t.guard.(interface{ Engine() *core.Engine })
-		if !ok {
-			continue
-		}
-		if e := g.Engine(); e != nil && !slices.Contains(asked, e) {
-			asked = append(asked, e)
-			all = append(all, e.OpenBreakers()...)
-		}
-	}
-	for i := range all {
-		all[i].For = all[i].For.Round(time.Second)
-	}
-	return all
-}
-
-// pairsOf returns the members of a result in their order, or the result as one value without a name.
-func pairsOf(result any) ([]pair, error) {
-	text, err := json.Marshal(result)
-	if err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return []pair{{"", string(text)}}, err
-	}
-	var all []pair
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		all = append(all, pair{strings.ReplaceAll(fmt.Sprint(name), "_", " "), plain(value)})
-	}
-	return all, nil
-}
-
-// plain returns a text without its quotes, and anything else as JSON.
-func plain(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil {
-		return text
-	}
-	return string(value)
 }

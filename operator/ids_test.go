@@ -25,7 +25,7 @@ func TestOperatorsNameOperationsAsClientsDo(t *testing.T) {
 		app := nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
 		d := &desk{T: t, Handler: operator.New(operator.Options{
 			Rules:     []nethttpmw.Rule{rule},
-			Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+			Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		})}
 		order := func() {
 			r := httptest.NewRequest(http.MethodPost, "/", nil)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -24,6 +26,8 @@ import (
 type Options struct {
 	// Rules are the application's rules. The handler shows their guards, their bans and their rollouts.
 	Rules []nethttpmw.Rule
+	// Lists are further lists of rules, by name, such as those of a file of rules.
+	Lists []List
 	// Guards are further guards to show, such as those that no route uses.
 	Guards []core.Guard
 	// Tools are what the application calls by name, without rules, such as delay queues.
@@ -32,16 +36,27 @@ type Options struct {
 	// sale: {Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}. Actions without fields,
 	// such as the counts of a queue, are shown without being named here. Action.Changes is ignored.
 	Shown []Action
+	// Figures are the live figures of the guards, or nil. They must be an observer of their engine.
+	Figures *Figures
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
 	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
 	// once. For the page of the list it is also called for each action that is shown there; those that it
-	// denies are left out, without a log. Required.
-	Authorize func(r *http.Request, a Action) (operator string, err error)
+	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
+	// find in r what a login has stored in gin or echo: keyfuncs.User("uid")(r). Required.
+	Authorize func(r *keyfuncs.Request, a Action) (operator string, err error)
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
 	// at once. Nil: events go to the logger of the guard's engine.
 	Audit func(ctx context.Context, e Event) error
+}
+
+// List is a list of rules: those of a middleware, in their order.
+type List struct {
+	// Name is the name of the list, for people.
+	Name string
+	// Rules are the rules.
+	Rules []nethttpmw.Rule
 }
 
 // Action is what an operator asks for.
@@ -71,33 +86,57 @@ type Event struct {
 	Err error
 }
 
-// New returns the handler of an operator. It is safe for concurrent use. It panics on options that cannot
-// work: no Authorize, nothing to show, a nil guard or tool, two different guards or tools with the same name,
-// a guard with two operations of the same name, two rules of a guard with different rollouts, or an action in
-// Shown that does not exist, changes something or has wrong fields.
-func New(o Options) http.Handler {
+// New returns the pages of an operator. It panics on options that cannot work: no Authorize, nothing to show,
+// a nil guard or tool, two different guards or tools with the same name, a guard with two operations of the
+// same name, two rules of a guard with different rollouts, or an action in Shown that does not exist, changes
+// something or has wrong fields.
+func New(o Options) *Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")
 	}
-	h := &handler{options: o, targets: targetsOf(o)}
+	h := &Handler{options: o, targets: targetsOf(o)}
 	if o.Audit == nil {
 		h.options.Audit = h.auditToLog
 	}
 	h.glances = h.glancesOf(o.Shown)
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", h.list)
-	mux.HandleFunc("/{guard}/{action}", h.act)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		h.fail(w, r, http.StatusNotFound, "Page not found.")
-	})
-	return http.NewCrossOriginProtection().Handler(mux)
+	return h
 }
 
-type handler struct {
+// Handler is the pages of an operator: mux.Handle("/ops/", handler) on net/http, r.Any("/ops/*page",
+// ginmw.Page(handler)) on gin, e.Any("/ops/*", echomw.Page(handler)) on echo. It may be mounted anywhere,
+// since it reads only the end of a path. It is safe for concurrent use.
+type Handler struct {
 	options Options
 	targets targets
 	glances map[string][]glance // by the name of the guard
 	denied  warn.Sample[deniedKind]
+	origins http.CrossOriginProtection
+}
+
+// ServeHTTP serves net/http, and routers like it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.ServePage(w, &keyfuncs.Request{Request: r})
+}
+
+// ServePage implements [nethttpmw.Page], for the functions Page of the adapters to frameworks.
+func (h *Handler) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
+	if err := h.origins.Check(r.Request); err != nil {
+		h.fail(w, r, http.StatusForbidden, "This request comes from another site.")
+		return
+	}
+	before, last := path.Split(r.URL.Path)
+	_, guard := path.Split(strings.TrimSuffix(before, "/"))
+	switch {
+	case last != "" && guard != "":
+		h.act(w, r, Action{Guard: guard, Name: last})
+	case last != "":
+		h.fail(w, r, http.StatusNotFound, "Page not found.")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		h.fail(w, r, http.StatusMethodNotAllowed, "This page only reads. Use GET.")
+	default:
+		h.list(w, r)
+	}
 }
 
 // deniedKind is an action that was denied. Both names are empty where the handler does not know it, since
@@ -111,23 +150,22 @@ const confirmed = "confirmed"
 // bodyMost is the maximum size of a request body, in bytes.
 const bodyMost = 1 << 16
 
-func (h *handler) list(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) list(w http.ResponseWriter, r *keyfuncs.Request) {
 	if _, ok := h.authorize(w, r, Action{}); !ok {
 		return
 	}
-	v := view{Guards: h.targets}
+	v := view{List: h.listFor(r)}
 	if wantsPage(r) {
-		v.Cards, v.Down = h.cards(r), h.down()
+		v.Sections = h.sections(r, v.List)
 	}
 	h.answer(w, r, http.StatusOK, v)
 }
 
-func (h *handler) act(w http.ResponseWriter, r *http.Request) {
-	asked := Action{Guard: r.PathValue("guard"), Name: r.PathValue("action")}
+func (h *Handler) act(w http.ResponseWriter, r *keyfuncs.Request, asked Action) {
 	do := h.find(asked)
 	asked.Changes = do != nil && do.Changes
 	var unread error
-	asked.Fields, unread = fieldsOf(w, r)
+	asked.Fields, unread = fieldsOf(w, r.Request)
 	operator, ok := h.authorize(w, r, asked)
 	if !ok {
 		return
@@ -136,11 +174,24 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "The guard or the action does not exist.")
 		return
 	}
-	if !h.allowsMethod(w, r, do) {
+	h.perform(w, r, do, operator, asked, unread)
+}
+
+// perform does what Authorize has allowed.
+func (h *Handler) perform(w http.ResponseWriter, r *keyfuncs.Request, do *kit.Operation, operator string,
+	asked Action, unread error,
+) {
+	// A link to a change asks, and changes nothing.
+	asks := wantsPage(r) && do.Changes && r.Method == http.MethodGet
+	if !asks && !h.allowsMethod(w, r, do) {
 		return
 	}
 	if unread != nil {
 		h.fail(w, r, http.StatusBadRequest, unread.Error())
+		return
+	}
+	if asks {
+		h.answer(w, r, http.StatusOK, view{Asked: &asked, Form: formOf(do, &asked), Below: true})
 		return
 	}
 	in, err := do.Read(h.targets.texts(asked))
@@ -149,7 +200,7 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if wantsPage(r) && do.Changes && !do.Reversible && !r.URL.Query().Has(confirmed) {
-		h.answer(w, r, http.StatusOK, view{Asked: &asked, Confirm: true})
+		h.answer(w, r, http.StatusOK, view{Asked: &asked, Form: formOf(do, &asked), Below: true})
 		return
 	}
 	result, err := h.run(r.Context(), do, in, operator, asked)
@@ -157,12 +208,41 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 		h.failFor(w, r, asked, err)
 		return
 	}
-	h.answer(w, r, http.StatusOK, view{Asked: &asked, Result: shown(result)})
+	v := view{Asked: &asked, Result: shown(result), Below: true}
+	if wantsPage(r) {
+		h.explain(&v, do, result)
+	}
+	h.answer(w, r, http.StatusOK, v)
+}
+
+// explain says the result of an action to people.
+func (h *Handler) explain(v *view, do *kit.Operation, result any) {
+	v.Says = sentenceOf(result, *v.Asked)
+	if _, decided := result.(core.Decision); !decided && result != nil {
+		v.Value, _ = valueOf(v.Result) // what cannot be encoded is logged by answer
+	}
+	t := h.targets.named(v.Asked.Guard)
+	for _, next := range h.steps(t, v.Asked.Fields) {
+		if next.Name != do.Name {
+			v.Next = append(v.Next, next)
+		}
+	}
+}
+
+// formOf asks for a change. Fields that it does not have stay out.
+func formOf(do *kit.Operation, asked *Action) *form {
+	f := &form{Asked: asked, Lasting: !do.Reversible}
+	for _, field := range do.Fields {
+		if asked.Fields[field.Name] == "" {
+			f.Missing = append(f.Missing, field)
+		}
+	}
+	return f
 }
 
 // allowsMethod reports whether the request's method fits the operation. Where it does not, allowsMethod
 // writes the response.
-func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *kit.Operation) bool {
+func (h *Handler) allowsMethod(w http.ResponseWriter, r *keyfuncs.Request, do *kit.Operation) bool {
 	switch {
 	case do.Changes && r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
@@ -180,7 +260,7 @@ func (h *handler) allowsMethod(w http.ResponseWriter, r *http.Request, do *kit.O
 var errUnrecorded = errors.New("the audit event was not written, so the change was not made")
 
 // run runs an operation. It audits the operation if it changes something.
-func (h *handler) run(
+func (h *Handler) run(
 	ctx context.Context, do *kit.Operation, in kit.Input, operator string, asked Action,
 ) (any, error) {
 	if !do.Changes {
@@ -201,8 +281,8 @@ func (h *handler) run(
 }
 
 // failFor writes the response to an error of an operation.
-func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, err error) {
-	status, detail := explain(err)
+func (h *Handler) failFor(w http.ResponseWriter, r *keyfuncs.Request, asked Action, err error) {
+	status, detail := explained(err)
 	if status >= http.StatusInternalServerError {
 		h.targets.logger(asked.Guard).ErrorContext(r.Context(), "gatehouse: operator action failed",
 			"guard", asked.Guard, "action", asked.Name, "err", err)
@@ -210,21 +290,14 @@ func (h *handler) failFor(w http.ResponseWriter, r *http.Request, asked Action, 
 	h.fail(w, r, status, detail)
 }
 
-func (h *handler) find(a Action) *kit.Operation {
-	for _, t := range h.targets {
-		if t.Name != a.Guard {
-			continue
-		}
-		for i := range t.operations {
-			if t.operations[i].Name == a.Name {
-				return &t.operations[i]
-			}
-		}
+func (h *Handler) find(a Action) *kit.Operation {
+	if t := h.targets.named(a.Guard); t != nil {
+		return t.find(a.Name)
 	}
 	return nil
 }
 
-func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (operator string, ok bool) {
+func (h *Handler) authorize(w http.ResponseWriter, r *keyfuncs.Request, a Action) (operator string, ok bool) {
 	a.Fields = maps.Clone(a.Fields)
 	operator, err := h.options.Authorize(r, a)
 	if err != nil {
@@ -235,7 +308,7 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, a Action) (o
 }
 
 // logDenied logs the first denial of each action, and then one per minute: anyone can cause them.
-func (h *handler) logDenied(ctx context.Context, a Action, err error) {
+func (h *Handler) logDenied(ctx context.Context, a Action, err error) {
 	var kind deniedKind
 	if h.find(a) != nil {
 		kind = deniedKind{a.Guard, a.Name}
@@ -246,8 +319,8 @@ func (h *handler) logDenied(ctx context.Context, a Action, err error) {
 	}
 }
 
-// explain returns the response to an error. Causes that an operator cannot correct go to the log only.
-func explain(err error) (status int, detail string) {
+// explained returns the response to an error. Causes that an operator cannot correct go to the log only.
+func explained(err error) (status int, detail string) {
 	switch {
 	case errors.Is(err, errUnrecorded):
 		return http.StatusServiceUnavailable, "The audit event could not be written. Nothing was changed."
@@ -287,6 +360,9 @@ func fieldsOf(w http.ResponseWriter, r *http.Request) (map[string]string, error)
 	}
 	fields := make(map[string]string, len(values))
 	for name, given := range values {
+		if name == format && r.Method != http.MethodPost {
+			continue
+		}
 		if len(given) > 1 {
 			return nil, fmt.Errorf("field %.100q is given %d times", name, len(given))
 		}
@@ -296,7 +372,7 @@ func fieldsOf(w http.ResponseWriter, r *http.Request) (map[string]string, error)
 }
 
 // auditToLog is the default of Options.Audit.
-func (h *handler) auditToLog(ctx context.Context, e Event) error {
+func (h *Handler) auditToLog(ctx context.Context, e Event) error {
 	fields := make([]any, 0, len(e.Action.Fields))
 	for _, name := range slices.Sorted(maps.Keys(e.Action.Fields)) {
 		fields = append(fields, slog.String(name, e.Action.Fields[name]))
@@ -312,5 +388,10 @@ func (h *handler) auditToLog(ctx context.Context, e Event) error {
 	return nil
 }
 
-// wantsPage reports whether the client accepts pages, as browsers do.
-func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+// format is the parameter of the URL by which a browser asks for JSON: ?format=json.
+const format = "format"
+
+// wantsPage reports whether the client accepts pages, as browsers do, and has not asked for JSON.
+func wantsPage(r *keyfuncs.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html") && r.URL.Query().Get(format) != "json"
+}

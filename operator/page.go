@@ -6,28 +6,49 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"net/http"
+	"path"
 	"strconv"
 
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
 // view is the content of one response.
 type view struct {
-	Guards targets  `json:"guards,omitempty"`
-	Asked  *Action  `json:"-"`
-	Result any      `json:"result,omitempty"`
-	Failed *failure `json:"-"`
-	// Cards are the guards of the list, with what is shown of them at a glance; Down are the servers of Redis
-	// that are not called.
-	Cards []card               `json:"-"`
-	Down  []script.OpenBreaker `json:"-"`
-	// Confirm reports whether the operator has to confirm the action, a change, before it is made.
-	Confirm bool `json:"-"`
-	// Below reports whether the page belongs to an action. Then ../ leads to the list of guards.
-	Below bool `json:"-"`
+	// List is the list of guards, with what is known of them.
+	List   *list
+	Asked  *Action
+	Result any
+	Failed *failure
+
+	// What follows is for pages only.
+
+	Sections []section
+	// Form asks for a change, in place of its result.
+	Form *form
+	// Says is the result as a sentence, Value are its figures, Next what can be asked next.
+	Says  string
+	Value value
+	Next  []step
+	// Below reports whether the page belongs to a guard. Then ../ leads to the list.
+	Below bool
+}
+
+// section is a part of the page of the list: a title, and what the template named by the ID makes of Content.
+type section struct {
+	ID, Title, Note string
+	Content         any
+}
+
+// form asks for a change, with the fields that are given and inputs for those that are missing.
+type form struct {
+	Asked   *Action
+	Missing []kit.Field
+	// Lasting reports whether no other action takes the change back.
+	Lasting bool
 }
 
 // failure is the body of an error response (RFC 9457).
@@ -58,17 +79,53 @@ func sourceHash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"json": func(v any) (string, error) {
-		text, err := json.MarshalIndent(v, "", "  ")
-		return string(text), err
-	},
-	"method": methodOf,
-	"hint":   hintOf,
-	"flag":   func(f kit.Field) bool { return f.Kind == kit.FieldFlag },
-	"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
-	"script": func() template.HTML { return template.HTML(`<script type="module">` + pageScript + "</script>") },
-}).Parse(pageText))
+// page is the template of all pages. It is filled by init, as it calls itself.
+var page *template.Template
+
+func init() {
+	page = template.Must(template.New("page").Funcs(template.FuncMap{
+		"method": methodOf, "hint": hintOf, "field": inputOf, "show": shownText, "given": givenOf,
+		"number": func(n any) string { return groupedText(fmt.Sprint(n)) },
+		"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
+		"script": func() template.HTML {
+			return template.HTML(`<script type="module">` + pageScript + "</script>")
+		},
+		"part": func(name string, content any) (template.HTML, error) {
+			var text bytes.Buffer
+			err := page.ExecuteTemplate(&text, name, content)
+			return template.HTML(text.String()), err
+		},
+	}).Parse(pageText))
+}
+
+// input is a field of a form.
+type input struct {
+	Field   kit.Field
+	ID      string
+	Options []pair
+}
+
+// Name and Required are those of the field.
+func (in input) Name() string   { return in.Field.Name }
+func (in input) Required() bool { return in.Field.Required }
+
+func inputOf(f kit.Field, form string, i int) input {
+	in := input{Field: f, ID: fmt.Sprintf("field-%s-%d", form, i)}
+	choices := f.Choices
+	if f.Kind == kit.FieldFlag {
+		choices = []string{"true", "false"}
+	} else if len(choices) > 0 {
+		in.Options = []pair{{"choose", ""}} // nobody asks about the first one by mistake
+	}
+	for _, choice := range choices {
+		name := choice
+		if choice == "*" {
+			name = "* (all others)"
+		}
+		in.Options = append(in.Options, pair{name, choice})
+	}
+	return in
+}
 
 // hintOf returns what the page says beside a field.
 func hintOf(f kit.Field) string {
@@ -102,27 +159,26 @@ func methodOf(o kit.Operation) string {
 	return "get"
 }
 
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v view) {
+func (h *Handler) answer(w http.ResponseWriter, r *keyfuncs.Request, status int, v view) {
 	var body []byte
 	var err error
 	kind := "application/json"
 	switch {
 	case wantsPage(r):
 		kind = "text/html; charset=utf-8"
-		v.Below = r.PathValue("action") != ""
 		var text bytes.Buffer
 		err = page.Execute(&text, v)
 		body = text.Bytes()
 	case v.Failed != nil:
 		kind = "application/problem+json"
 		body, err = json.Marshal(v.Failed)
-	case v.Guards != nil:
-		body, err = json.Marshal(v)
+	case v.List != nil:
+		body, err = json.Marshal(v.List)
 	default:
 		body, err = json.Marshal(v.Result)
 	}
 	if err != nil {
-		h.targets.logger(r.PathValue("guard")).ErrorContext(r.Context(),
+		h.targets.logger(path.Base(path.Dir(r.URL.Path))).ErrorContext(r.Context(),
 			"gatehouse: cannot encode the response to an operator", "err", err)
 		http.Error(w, "The response cannot be displayed.", http.StatusInternalServerError)
 		return
@@ -140,6 +196,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v v
 	_, _ = w.Write(body) // the operator may have disconnected
 }
 
-func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	h.answer(w, r, status, view{Failed: &failure{http.StatusText(status), status, detail}})
+func (h *Handler) fail(w http.ResponseWriter, r *keyfuncs.Request, status int, detail string) {
+	v := view{Failed: &failure{http.StatusText(status), status, detail}}
+	if before, last := path.Split(r.URL.Path); last != "" && status != http.StatusForbidden {
+		v.Below = h.targets.named(path.Base(before)) != nil
+	}
+	h.answer(w, r, status, v)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
 )
@@ -80,7 +81,7 @@ func TestTheListShowsTheStateAtAGlance(t *testing.T) {
 			{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}},
 			{Guard: "exports", Name: "peek"},
 		},
-		Authorize: func(_ *http.Request, a operator.Action) (string, error) {
+		Authorize: func(_ *keyfuncs.Request, a operator.Action) (string, error) {
 			if a.Guard == hidden && hidden != "" {
 				return "", fmt.Errorf("not %s", a.Guard)
 			}
@@ -89,16 +90,16 @@ func TestTheListShowsTheStateAtAGlance(t *testing.T) {
 	})}
 	list := func() string { return d.send(asBrowser(get("/"))).Body.String() }
 	for _, want := range []string{
-		"<h3>status tv</h3>", "<dt>left</dt><dd>5</dd>", "<dt>state</dt><dd>opens later</dd>",
+		"<h4>status tv</h4>", "<dt>left</dt><dd>5</dd>", "<dt>state</dt><dd>opens later</dd>",
 		"<dt>opens</dt><dd>" + opens.Format(time.RFC3339) + "</dd>", "<dt>hold</dt><dd>3m0s</dd>",
-		"<h3>peek</h3>", "<dt>permits</dt><dd>5</dd>", "No breaker is open",
+		"<h4>peek</h4>", "<dt>permits</dt><dd>5</dd>", "no breaker is open",
 	} {
 		if page := list(); !strings.Contains(page, want) {
 			t.Errorf("no %s in\n%s", want, page)
 		}
 	}
 	hidden = "sale"
-	if page := list(); strings.Contains(page, "status tv") || !strings.Contains(page, "<h3>peek</h3>") {
+	if page := list(); strings.Contains(page, "status tv") || !strings.Contains(page, "<h4>peek</h4>") {
 		t.Errorf("what an operator may not see, or not what they may:\n%s", page)
 	}
 	hidden = ""
@@ -201,7 +202,7 @@ func TestWhatIsShownMustBeThere(t *testing.T) {
 			}()
 			operator.New(operator.Options{
 				Rules: []nethttpmw.Rule{{Guard: permits}}, Shown: []operator.Action{a},
-				Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+				Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 				Audit:     func(context.Context, operator.Event) error { return nil },
 			})
 		}()

@@ -125,6 +125,11 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 			t.Fatal(err)
 		}
 	}
+	var log strings.Builder
+	combinedLog(&log, 240, 2)
+	if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	server := redistest.StartServer(t)
 	cfg, err := config.Load(filepath.Join(dir, "rules.yaml"))
 	if err != nil {

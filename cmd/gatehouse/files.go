@@ -145,7 +145,12 @@ func checkFile(file string, own []config.Option) (checked, error) {
 
 // load reads a file for a command that works with its guards or rules.
 func (f *ownFlags) load(file string) (*config.Config, error) {
-	cfg, err := config.Load(file, f.options()...)
+	return loadFile(file, f.options())
+}
+
+// loadFile reads a file, and returns the first of its mistakes as an error.
+func loadFile(file string, options []config.Option) (*config.Config, error) {
+	cfg, err := config.Load(file, options...)
 	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
 		return nil, fmt.Errorf("%v (gatehouse check shows all of %s)", mistakes.Mistakes[0],
 			count(len(mistakes.Mistakes), "mistake"))

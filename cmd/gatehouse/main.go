@@ -11,6 +11,7 @@
 //	reset    forget what an actor has used
 //	tally    the votes of a poll
 //	sale     look at a sale, open, restock, verify and close it
+//	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging lets through
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
@@ -79,6 +80,7 @@ func commands() []command {
 		{"reset", "[flags] FIELD=VALUE ...", "forget what an actor has used", reset},
 		{"tally", "[flags] POLL", "the votes of a poll", tally},
 		{"sale", "status|verify|open|restock|close [flags] ITEM", "look at a sale, open it, change it", sale},
+		{"replay", "[flags] RULES LOG ...", "what rules would have done to the requests of access logs", replay},
 		{"attack", "[flags] URL", "attack a limit or a sale of your own staging, and count what got through",
 			attackURL},
 	}

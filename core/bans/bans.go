@@ -22,8 +22,8 @@ var (
 // Options say which actors are banned, and for how long. All durations are whole milliseconds, from 1 ms to
 // 366 days. The zero value is valid: every field has a default.
 type Options struct {
-	// Refusals is the largest number of strikes in any Period that does not lead to a ban, 1 to 1000. One more
-	// strike does. Zero means 10.
+	// Refusals is how many refusals (strikes) in any Period are allowed, 1 to 1000: the next one bans. It is not
+	// the number of the refusal that bans. Zero means 10.
 	Refusals int64
 	// Period is the window in which strikes are counted. Zero means one minute.
 	Period time.Duration

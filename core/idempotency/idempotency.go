@@ -32,8 +32,8 @@ type Options struct {
 	// renewed, so an operation that takes longer may run twice at the same time. Set it longer than any
 	// request can take; http.Server.WriteTimeout is a good bound.
 	Lease time.Duration
-	// Keep is how long an outcome is kept, and so how late a client may ask again, 1 second to 366 days. Zero
-	// means 24 hours.
+	// Keep is how long an outcome is kept after the operation is done, and so how late a client may ask again,
+	// 1 second to 366 days. Zero means 24 hours. It is not for an operation that runs, which has its Lease.
 	Keep time.Duration
 	// MaxBody is the length in bytes of the longest body that is kept, up to 960 KiB. Zero means 64 KiB. Less
 	// than zero keeps no body, only the status and a few header fields.

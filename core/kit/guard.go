@@ -26,8 +26,9 @@ const (
 type LocalGuard interface {
 	core.Guard
 
-	// CheckLocal decides an attempt by what this process knows of the actor, because Redis does not answer. With
-	// n processes behind a load balancer, up to n times the limit passes.
+	// CheckLocal is Check without Redis, for an outage: it decides an attempt by what this process knows of the
+	// actor. It is not a faster Check for normal times: with n processes behind a load balancer, up to n times
+	// the limit passes. Rules call it under [core.FailLocal]; other callers do after an error of Check.
 	CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error)
 }
 

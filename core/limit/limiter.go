@@ -73,8 +73,9 @@ func upTo(most int64, holds string) func(Limit) error {
 type limiter struct {
 	kit.Base
 	algorithm *algorithm
-	limits    *limitSet // nil if by returns the limits
-	by        Func      // nil if the limits are fixed
+	limits    *limitSet     // nil if by returns the limits
+	by        Func          // nil if the limits are fixed
+	tiers     func() []Tier // what by chooses from, for operators; or nil
 	local     func() *memory
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
@@ -126,8 +127,8 @@ func (l *limiter) Phases() kit.Phased {
 	return l.phases
 }
 
-// CheckLocal implements [kit.LocalGuard]. It decides as Check does, but inside the process, by its clock. It
-// goes on from what the last answer of Redis to this process has said is left of the attempt's binding limit,
+// CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
+// calls it by itself. It decides as Check does, but inside the process, by its clock. It goes on from what the last answer of Redis to this process has said is left of the attempt's binding limit,
 // and counts what it admits itself. So in an outage each process admits as many units as it last heard were
 // left, and then those that come back; never more than Max in a window, where the algorithm promises that. It
 // has heard nothing of actors for whom it has not asked within a window, who have the whole limit, and of

@@ -102,9 +102,9 @@ type Span struct{ Begins, Ends int64 }
 // Has reports whether the moment is in the period.
 func (s Span) Has(milli int64) bool { return s.Begins <= milli && milli < s.Ends }
 
-// Keep returns for how many milliseconds items are kept after the period. It covers a clock that is set
+// KeptAfter returns for how many milliseconds items are kept after the period. It covers a clock that is set
 // back, for example by a failover to a server whose clock is behind.
-func (s Span) Keep() int64 { return min(s.Ends-s.Begins, time.Hour.Milliseconds()) }
+func (s Span) KeptAfter() int64 { return min(s.Ends-s.Begins, time.Hour.Milliseconds()) }
 
 // At returns the period of a moment. It returns an error when the application's own function returns a
 // period without the moment.

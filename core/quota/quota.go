@@ -165,7 +165,7 @@ func (g *Guard) decide(
 		return 0, err
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), quotaScript, g.quotaKeys(a, s, a.Call()),
-		s.Begins, s.Ends, s.Keep(), g.options.Items, script.EncodeUpTo(script.MaxRecord, a.Item),
+		s.Begins, s.Ends, s.KeptAfter(), g.options.Items, script.EncodeUpTo(script.MaxRecord, a.Item),
 		script.Encode(a.ID), given, a.Call(), g.Engine().ScriptNow(time.Millisecond))
 	undo := func(ctx context.Context) error { return g.undo(ctx, a, granted{s, a.Call(), true}) }
 	if err != nil {

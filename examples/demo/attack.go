@@ -45,6 +45,9 @@ type dot struct {
 type dots struct {
 	Lane string `json:"lane"`
 	Dots []dot  `json:"dots"`
+	// Worst is the most admitted in any window so far, and FromMS where this window begins.
+	Worst  int     `json:"worst"`
+	FromMS float64 `json:"from_ms"`
 }
 
 type attackResult struct {
@@ -80,7 +83,8 @@ func attackLimits(ctx context.Context, in *instance, send func(string, any)) err
 		for i, l := range lanes {
 			if part := l.since(shown[i]); len(part) > 0 {
 				shown[i] += len(part)
-				send("dots", dots{l.name, part})
+				worst, from := l.worst(window)
+				send("dots", dots{l.name, part, worst, milliseconds(from)})
 			}
 		}
 	})
@@ -165,6 +169,12 @@ func (l *lane) since(n int) []dot {
 		part = append(part, dot{milliseconds(r.from), r.admitted})
 	}
 	return part
+}
+
+func (l *lane) worst(window time.Duration) (int, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return worstWindow(l.sent, window)
 }
 
 func (l *lane) result(window time.Duration) laneResult {

@@ -71,9 +71,9 @@ type instance struct {
 	runs   sync.WaitGroup
 
 	mu       sync.Mutex
-	running  map[string]bool
-	lastRace *race // whose orders can be sent again
-	number   int64 // of the last run
+	tapes    map[string]*tape // of the last run of each scenario
+	lastRace *race            // whose orders can be sent again
+	number   int64            // of the last run
 }
 
 // scenario runs a scenario of an instance, and sends what it measures.
@@ -118,6 +118,7 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 	}
 	s.client.AddHook(tracer{})
 	d.mux.HandleFunc("POST /scenarios/{scenario}", d.run)
+	d.mux.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
 	d.mux.HandleFunc("POST /limit", d.limit)
 	d.mux.HandleFunc("POST /redis", d.power)
 	d.mux.HandleFunc("POST /reset", d.reset)
@@ -128,8 +129,8 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 
 func (d *demo) newInstance() *instance {
 	ctx, cancel := context.WithCancelCause(d.ctx)
-	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, running: map[string]bool{}, ctx: ctx,
-		cancel: func() { cancel(errReset) }}
+	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, ctx: ctx,
+		tapes: map[string]*tape{}, cancel: func() { cancel(errReset) }}
 	in.gate = core.New(d.store.client, core.WithPrefix(d.store.prefix), core.WithDeadline(deadline),
 		core.WithObserver(core.Observers(core.LogErrors(), in.watch)))
 	in.app = newApp(in.gate, d.perIP)
@@ -154,7 +155,8 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mux.ServeHTTP(w, r)
 }
 
-// run runs a scenario, once at a time. The answer is a stream of events; it ends when the client leaves.
+// run starts a scenario, unless it runs already, and answers with the events of its run: from the first one
+// on, so that all tabs see the same.
 func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("scenario")
 	play, ok := scenarios[name]
@@ -162,21 +164,22 @@ func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "There is no such scenario.", http.StatusNotFound)
 		return
 	}
-	in := d.instance()
-	end, ok := in.begin(name)
+	t, ok := d.instance().start(name, play)
 	if !ok {
-		http.Error(w, "This is running already: wait until it has ended, or reset the demo.", http.StatusConflict)
+		http.Error(w, "The demo is being reset: try again.", http.StatusConflict)
 		return
 	}
-	defer end()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), longestRun, errLong)
-	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer context.AfterFunc(in.ctx, func() { stop(context.Cause(in.ctx)) })()
-	out := newStream(w, cancel)
-	if err := play(ctx, in, out.send); err != nil {
-		out.send("failed", map[string]string{"error": tell(ctx, name, err)})
+	t.follow(r.Context(), w)
+}
+
+// watchRun answers with the events of the last run of a scenario.
+func (d *demo) watchRun(w http.ResponseWriter, r *http.Request) {
+	t := d.instance().last(r.PathValue("scenario"))
+	if t == nil {
+		http.Error(w, "This has not run yet.", http.StatusNotFound)
+		return
 	}
+	t.follow(r.Context(), w)
 }
 
 // tell returns what the page says about an error. The cause is for the log.
@@ -192,21 +195,47 @@ func tell(ctx context.Context, name string, err error) string {
 	return errRedis.Error()
 }
 
-// begin notes that a scenario runs, unless it does already or the instance was replaced.
-func (in *instance) begin(name string) (end func(), ok bool) {
+// start starts a run, or returns the one that goes on. It returns false when the instance was replaced. A run
+// goes on when its client leaves: others may watch it.
+func (in *instance) start(name string, play scenario) (*tape, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.running[name] || in.ctx.Err() != nil {
+	if in.ctx.Err() != nil {
 		return nil, false
 	}
-	in.running[name] = true
-	in.runs.Add(1)
-	return func() {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		delete(in.running, name)
-		in.runs.Done()
-	}, true
+	if t := in.tapes[name]; t != nil && !t.over() {
+		return t, true
+	}
+	in.number = max(in.number+1, time.Now().UnixMicro())
+	t := newTape(in.number)
+	in.tapes[name] = t
+	in.runs.Go(func() {
+		defer t.end()
+		ctx, cancel := context.WithTimeoutCause(in.ctx, longestRun, errLong)
+		defer cancel()
+		if err := play(ctx, in, t.send); err != nil {
+			t.send("failed", map[string]string{"error": tell(ctx, name, err)})
+		}
+	})
+	return t, true
+}
+
+// last returns the last run of a scenario, or nil.
+func (in *instance) last(name string) *tape {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.tapes[name]
+}
+
+// lastRuns has the number of the last run of each scenario.
+func (in *instance) lastRuns() map[string]int64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	all := make(map[string]int64, len(in.tapes))
+	for name, t := range in.tapes {
+		all[name] = t.run
+	}
+	return all
 }
 
 // fresh returns a name that no earlier run had, also none of an earlier start on the same Redis.
@@ -223,7 +252,7 @@ func (d *demo) reset(w http.ResponseWriter, r *http.Request) {
 	defer d.mu.Unlock()
 	old := d.now
 	old.mu.Lock()
-	old.cancel() // under the lock of begin: no run starts after this
+	old.cancel() // under the lock of start: no run starts after this
 	old.mu.Unlock()
 	old.runs.Wait()
 	err := d.store.giveBack()

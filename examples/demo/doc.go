@@ -12,12 +12,14 @@
 //
 // The page counts nothing: each number on it comes from the server, in the answer to POST /limit, or in the
 // server-sent events of POST /scenarios/NAME and GET /state. A run sends its events while it goes on, and
-// ends with "done", or with "failed" and the text {"error": …}. Each scenario runs once at a time (409), for
-// a minute at most, and ends when its client leaves.
+// ends with "done", or with "failed" and the text {"error": …}. A run is the server's, not a tab's: it lasts
+// a minute at most, and goes on when its client leaves. POST starts a run, or joins the one that goes on. GET
+// watches the last one. Both send its events from the first one on, and the state has the numbers of the last
+// runs, so all tabs show the same. The first page that sees no attack starts one.
 //
 //	NAME       events: data               numbers
-//	attack     begin, dots, done          when each request was sent; most admitted in any window, of those
-//	                                      that were certainly within one (see worstWindow)
+//	attack     begin, dots, done          when each request was sent; most admitted in any window (so far), of
+//	                                      those certainly within one (see worstWindow)
 //	sale       counts, done: raceCounts   left, held, sold by Redis; orders and counter of the naive sale
 //	sale-same  done: raceCounts           the same orders again; their answers are replays
 //	holds      step, done: holdsStep      left, held, sold while a dead worker's holds run out
@@ -40,9 +42,10 @@
 //	#attack     #attack-naive, #attack-bucket, #attack-sliding: data-worst and data-limit after a run;
 //	            #attack-naive-worst and so on: the number; #attack-naive-result: the sentence
 //	#race       #race-run, #race-same; #race-left, -held, -sold, -total; #race-answers (tr data-key: the
-//	            reason); #race-naive-left, -sold, -oversold, -refused
+//	            reason); #race-naive-left, -sold, -oversold, -refused; #race-own-grid, #race-naive-grid
 //	#holds      #holds-left, -held, -sold, -ms
-//	#stuffing   #stuffing-open-red, -blue, -refused, -answers; #stuffing-capped-red and so on
+//	#stuffing   #stuffing-open-red, -blue, -refused, -answers, -winner (the sentence);
+//	            #stuffing-capped-red and so on
 //	#limit      data-source after a request; #limit-fields, #limit-body, #limit-source; in #limit-calls a div
 //	            with data-script for each script that ran
 //	#outage     #redis-switch (aria-checked), #redis-state; #breaker-state, -ms, -not-sent;
@@ -51,7 +54,7 @@
 //	            data-fence, data-try, data-left
 //	#hand       the form: #user, #key, #hello, #buy, #export; #tally-red, -blue, -green, #sale-left, -held,
 //	            -sold, #exports-running, which move by themselves; #answers
-//	header      #reset, #reset-status; a reset makes all scenarios idle again
+//	footer      #reset, #reset-status; a reset makes all scenarios idle again
 //
 // # Files
 //
@@ -61,7 +64,7 @@
 //	app.go      the guarded app for curl
 //	demo.go     routes, sizes, runs, reset
 //	page.go     the page and its policy; page.html, page.css, page.js
-//	stream.go   server-sent events
+//	stream.go   server-sent events, and the tapes of runs
 //	watch.go    the breaker, who decided, which scripts ran
 //	labs.go     the guards of the scenarios
 //	attack.go, race.go, holds.go, poll.go, limit.go, workers.go, spend.go, outage.go    a scenario each

@@ -22,6 +22,7 @@ type snapshot struct {
 	Tally   map[string]int64 `json:"tally"`
 	Sale    *seckill.Status  `json:"sale"`
 	Exports *exportsAnswer   `json:"exports"`
+	Runs    map[string]int64 `json:"runs"` // the number of the last run of each scenario
 }
 
 type redisState struct {
@@ -30,7 +31,7 @@ type redisState struct {
 }
 
 func (in *instance) snapshot(ctx context.Context, s *store) snapshot {
-	now := snapshot{Redis: redisState{s.switchable(), !s.isAway()}}
+	now := snapshot{Redis: redisState{s.switchable(), !s.isAway()}, Runs: in.lastRuns()}
 	if tally, err := in.votes.Tally(ctx, poll); err == nil {
 		now.Tally = tally
 	}
@@ -41,7 +42,7 @@ func (in *instance) snapshot(ctx context.Context, s *store) snapshot {
 	if e, err := in.exports.Peek(ctx, core.Attempt{}); err == nil {
 		now.Exports = &exportsAnswer{e.Max, e.Held}
 	}
-	now.Breaker = in.watch.breaker()
+	now.Breaker = in.breaker()
 	return now
 }
 
@@ -150,7 +151,7 @@ func sendTraffic(ctx context.Context, in *instance, send func(string, any)) erro
 			r.Header.Set("X-User", in.fresh("buyer"))
 			c.Sale[serve(order, r)]++
 		}
-		c.MS, c.Up, c.Breaker = time.Since(begin).Milliseconds(), !in.store.isAway(), in.watch.breaker()
+		c.MS, c.Up, c.Breaker = time.Since(begin).Milliseconds(), !in.store.isAway(), in.breaker()
 		send("counts", c)
 		if err := pause(ctx, in.sizes.Traffic/150); err != nil {
 			return err

@@ -4,6 +4,7 @@
 
 const byID = id => document.getElementById(id);
 document.documentElement.classList.add("scripted");
+const sizes = Object.fromEntries(Object.entries(byID("main").dataset).map(([name, value]) => [name, +value]));
 
 // text makes an element with a text in it, never HTML.
 function text(tag, content, className) {
@@ -58,9 +59,16 @@ async function* events(answer) {
   }
 }
 
-// play runs a scenario. The section has the state in data-state: idle, running, done or failed.
-async function play(button, section, show) {
-  if (button.getAttribute("aria-disabled") === "true") return;
+// known has the number of the last run of each scenario that this page has shown.
+const known = {};
+
+// play starts a scenario, or joins its run: tabs see the same. With watch it only watches the last run. The
+// section has the state in data-state: idle, running, done or failed.
+async function play(button, watch) {
+  const name = button.dataset.run;
+  const section = button.closest("[data-state]");
+  if (section.dataset.state === "running") return;
+  const show = (shows[name] ?? (() => showSteps(section.id)))();
   const status = byID(section.id + "-status");
   const buttons = section.querySelectorAll(":scope > p > [data-run]");
   for (const b of buttons) b.setAttribute("aria-disabled", "true");
@@ -68,12 +76,13 @@ async function play(button, section, show) {
   status.textContent = "Running …";
   const fail = why => { section.dataset.state = "failed"; status.textContent = why; };
   try {
-    const answer = await fetch("/scenarios/" + button.dataset.run, { method: "POST" });
+    const answer = await fetch("/scenarios/" + name, { method: watch ? "GET" : "POST" });
     if (!answer.ok) return fail((await answer.text()).trim());
+    known[name] = +answer.headers.get("Run");
     for await (const event of events(answer)) {
       if (event.name === "failed") return fail(event.data.error);
       const said = show(event.name, event.data);
-      if (said) status.textContent = said;
+      if (said && said !== status.textContent) status.textContent = said; // what changes is read aloud
       if (event.name === "done") section.dataset.state = "done";
     }
     if (section.dataset.state === "running") fail("The server ended this before it was done.");
@@ -84,56 +93,108 @@ async function play(button, section, show) {
   }
 }
 
-// The attack.
+const runs = new Set(); // of scenarios, each a promise that it ends
+async function run(button, watch) {
+  const one = play(button, watch);
+  runs.add(one);
+  await one;
+  runs.delete(one);
+}
 
-const attack = { totalMS: 1, windowMS: 1 };
-const across = ms => 720 * ms / attack.totalMS;
-const axis = 112; // y of the time line
+// follow watches what other tabs have started. The first page that sees an untouched demo starts the attack.
+let opened = false;
+function follow(data) {
+  if (Object.keys(known).some(name => !(name in data.runs))) { // another tab has reset the demo,
+    if (runs.size > 0) return; // which ends the runs of this one
+    forget();
+  }
+  for (const [name, number] of Object.entries(data.runs)) {
+    if (known[name] === number) continue;
+    const button = document.querySelector(`[data-run="${name}"]`);
+    if (button.closest("[data-state]").dataset.state !== "running") run(button, true);
+  }
+  if (!opened && data.redis.up && !data.runs.attack) run(byID("attack-run"));
+  opened = true;
+}
+
+// The attack: each request is a tick on its pile, those let in above the line, the others below.
+
+const attack = { limit: 100, total_ms: 5000, window_ms: 2000 };
+const across = ms => 360 * ms / attack.total_ms;
+const axis = 126; // y of the time line
+const bin = 100; // ms of a pile
+
+function drawLane(lane) {
+  const svg = lane.querySelector("svg");
+  svg.replaceChildren();
+  lane.piles = {};
+  lane.box = shape(svg, "rect", { x: 0, y: 18, height: axis - 18, width: 0, class: "box" });
+  lane.bracket = shape(svg, "path", { d: "", class: "bracket" });
+  lane.label = shape(svg, "text", { x: 0, y: 12, class: "label" });
+  shape(svg, "line", { x1: 0, x2: 360, y1: axis, y2: axis, class: "axis" });
+  for (let ms = 0; ms < attack.total_ms; ms += 1000) {
+    shape(svg, "line", { x1: across(ms), x2: across(ms), y1: axis, y2: axis + 5, class: "axis" });
+    shape(svg, "text", { x: across(ms) + 3, y: 156 }).textContent = ms / 1000 + " s";
+  }
+  const burst = across(attack.window_ms * .9);
+  shape(svg, "rect", { x: burst, y: 28, width: 14, height: axis - 28, class: "plan" });
+  shape(svg, "text", { x: burst + 22, y: 42, class: "plan-text" }).textContent = "here comes the burst";
+}
+
+function showWorst(lane, worst, from) {
+  const end = across(from + attack.window_ms);
+  const x = across(from);
+  lane.box.setAttribute("x", x);
+  lane.box.setAttribute("width", end - x);
+  lane.bracket.setAttribute("d", `M${x + .8} 24V18H${end - .8}V24`);
+  lane.label.setAttribute("x", (x + end) / 2);
+  lane.label.textContent = `${worst} within ${attack.window_ms / 1000} s`;
+  const number = byID(lane.id + "-worst");
+  number.textContent = worst;
+  number.className = lane.id === "attack-bucket" ? "" : worst > attack.limit ? "over" : "kept";
+}
+
+const lanes = document.querySelectorAll("[data-lane]");
 
 function showAttack(name, data) {
   if (name === "begin") {
-    attack.totalMS = data.total_ms;
-    attack.windowMS = data.window_ms;
-    for (const lane of document.querySelectorAll("[data-lane]")) {
-      const svg = lane.querySelector("svg");
-      svg.replaceChildren();
-      shape(svg, "line", { x1: 0, x2: 720, y1: axis, y2: axis, class: "axis" });
-      for (let ms = 0; ms < attack.totalMS; ms += attack.windowMS / 2) {
-        shape(svg, "line", { x1: across(ms), x2: across(ms), y1: axis, y2: 140, class: "axis" });
-        shape(svg, "text", { x: across(ms) + 3, y: 147 }).textContent = ms + " ms";
-      }
-      byID(lane.id + "-result").textContent = "Under attack …";
-      lane.piles = {};
+    Object.assign(attack, data);
+    for (const lane of lanes) {
+      drawLane(lane);
+      byID(lane.id + "-worst").textContent = 0;
     }
     return "";
   }
   if (name === "dots") {
     const lane = byID("attack-" + data.lane);
     const svg = lane.querySelector("svg");
+    if (data.worst > 1) for (const e of svg.querySelectorAll(".plan, .plan-text")) e.remove();
     for (const dot of data.dots) {
-      const place = Math.floor(across(dot.ms) / 4) + (dot.admitted ? "+" : "-");
+      const place = Math.floor(dot.ms / bin) + (dot.admitted ? "+" : "-");
       const pile = lane.piles[place] = (lane.piles[place] ?? -1) + 1;
-      const y = dot.admitted ? axis - 4 - Math.min(pile * 2.1, 104) : axis + 5 + Math.min(pile * 3, 21);
-      const kind = dot.admitted ? "admitted" : "refused";
-      shape(svg, "circle", { cx: across(dot.ms), cy: y, r: 1.7, class: kind });
+      const y = dot.admitted ? axis - 1.5 - Math.min(pile, 100) : axis + 3 + Math.min(pile * 4, 8);
+      shape(svg, "rect", { x: across(Math.floor(dot.ms / bin) * bin), y, width: across(bin) - .6,
+        height: dot.admitted ? 1.6 : 2.5, class: dot.admitted ? "admitted" : "refused" });
     }
+    showWorst(lane, data.worst, data.from_ms);
     return "";
   }
+  const says = {
+    naive: worst => worst > attack.limit
+      ? `${worst - attack.limit} too many: the counter started again during the burst.`
+      : "This machine was too slow for the burst: attack again.",
+    bucket: () => "By design: its burst, and what was refilled meanwhile.",
+    sliding: () => `Never more than ${attack.limit}, wherever the window begins.`,
+  };
   for (const result of data.lanes) {
     const lane = byID("attack-" + result.lane);
-    const svg = lane.querySelector("svg");
-    svg.prepend(shape(svg, "rect", {
-      x: across(result.from_ms), width: across(attack.windowMS), y: 2, height: 138, class: "box",
-    }));
-    const worst = text("b", result.worst, result.worst > data.limit ? "over" : "kept");
-    worst.id = lane.id + "-worst";
     lane.dataset.worst = result.worst;
     lane.dataset.limit = data.limit;
-    byID(lane.id + "-result").replaceChildren("Admitted ", worst, ` of ${data.limit} in its worst window. ` +
-      `In all: ${result.admitted} admitted, ${result.refused} refused.`);
+    showWorst(lane, result.worst, result.from_ms);
+    byID(lane.id + "-result").textContent = says[result.lane](result.worst);
   }
   const [naive, bucket, sliding] = data.lanes;
-  return `Admitted in the worst window, of ${data.limit}: naive ${naive.worst}, ` +
+  return `Most let in within ${attack.window_ms / 1000} s: naive ${naive.worst}, ` +
     `token bucket ${bucket.worst}, sliding window ${sliding.worst}.`;
 }
 
@@ -148,16 +209,25 @@ function showCounts(data) {
   fill(byID("race-own"), data);
   fill(byID("race-naive"), data);
   rows(byID("race-answers"), data.answers, reason => reasons[reason] ?? reason);
-  const bar = byID("race-bar");
-  bar.replaceChildren();
-  let x = 0;
-  for (const part of ["sold", "held", "left"]) {
-    const width = 500 * data.sale[part] / data.sale.stock;
-    shape(bar, "rect", { x, width, y: 0, height: 24, class: part });
-    x += width;
+  tickets(byID("race-own-grid"), { sold: data.sale.sold, held: data.sale.held });
+  const { sold, oversold } = data.naive;
+  tickets(byID("race-naive-grid"), { sold: sold - oversold, over: oversold });
+  byID("race-sold").className = "kept";
+  if (data.naive.sold > 0) {
+    byID("race-naive-text").textContent = data.naive.oversold > 0
+      ? `Orders for tickets that do not exist: ${data.naive.oversold}.` : "Not oversold so far.";
   }
   byID("race-naive-sold").className = data.naive.oversold > 0 ? "over" : "";
-  byID("race-naive-oversold").className = data.naive.oversold > 0 ? "over" : "";
+}
+
+// tickets draws all tickets, and those that were sold beyond.
+function tickets(svg, { sold = 0, held = 0, over = 0 }) {
+  const kind = i => i < sold ? "sold" : i < sold + held ? "held" : "left";
+  svg.replaceChildren();
+  for (let i = 0; i < sizes.stock + Math.min(over, 40); i++) {
+    shape(svg, "rect", { x: i % 20 * 20 + 1, y: Math.floor(i / 20) * 20 + 2, width: 18, height: 15, rx: 3,
+      class: i < sizes.stock ? kind(i) : "beyond" });
+  }
 }
 
 function showRace(name, data) {
@@ -191,10 +261,31 @@ function showPoll(name, data) {
     byID(`stuffing-${side}-answers`).textContent =
       Object.entries(data[side].attacker).map(([status, n]) => `${n} × ${status}`).join(", ") || "–";
   }
-  if (name !== "done") return "";
-  const winner = side => data[side].tally.red > data[side].tally.blue ? "red, the attacker’s," : "blue";
-  return `Without caps ${winner("open")} wins ${data.open.tally.red} : ${data.open.tally.blue} ` +
-    `(red : blue). With caps ${winner("capped")} wins ${data.capped.tally.red} : ${data.capped.tally.blue}.`;
+  for (const side of ["open", "capped"]) {
+    const { red, blue } = data[side].tally;
+    bars(side, red, blue);
+    const more = Math.max(red, blue);
+    byID(`stuffing-${side}-winner`).textContent = red > blue
+      ? `The attacker wins, ${more} to ${blue}.` : `The people win, ${more} to ${red}.`;
+    byID(`stuffing-${side}-red`).className = red > blue ? "over" : "kept";
+  }
+  return name === "done" ? "Both polls took the same votes." : "";
+}
+
+// bars draws the people's votes above the attacker's.
+function bars(side, red, blue) {
+  const svg = byID(`stuffing-${side}-bars`);
+  svg.replaceChildren();
+  [[blue, "people"], [red, "bought"]].forEach(([n, kind], i) => {
+    const width = Math.min(400, n / sizes.accounts * 400);
+    const y = 4 + i * 30;
+    shape(svg, "rect", { x: 0, y, width: 400, height: 24, rx: 4, class: "left" });
+    shape(svg, "rect", { x: 0, y, width, height: 24, rx: 4, class: kind });
+    const inside = width > 280;
+    const x = inside ? 10 : width + 10;
+    const label = shape(svg, "text", { x, y: y + 16, class: inside ? "inside" : "" });
+    label.textContent = `${n} ${kind}`;
+  });
 }
 
 // Small scenarios: a list of steps.
@@ -264,14 +355,30 @@ function showCall(call) {
   return div;
 }
 
-// Outages.
+// Outages: a tick for each request.
+
+const line = { before: 0, total_ms: sizes.traffic };
+
+function drawLine(note) {
+  const svg = byID("outage-line");
+  svg.replaceChildren();
+  shape(svg, "rect", { x: 0, y: 6, width: 720, height: 48, rx: 4, class: "left" });
+  shape(svg, "text", { x: 16, y: 34 }).textContent = note;
+}
 
 function showTraffic(name, data) {
   fill(byID("outage"), data);
   rows(byID("outage-limit"), data.limit);
   rows(byID("outage-sale"), data.sale, status => status === "200" ? "200, order taken" : status + ", closed");
   showBreaker(data.breaker);
-  if (name !== "done") return "";
+  if (!line.before || line.before > data.ms) drawLine("");
+  line.before = data.ms;
+  shape(byID("outage-line"), "rect", { x: 720 * data.ms / line.total_ms, y: 6, width: 3.4, height: 48,
+    class: !data.breaker.open ? data.up ? "with" : "lost" : "alone" });
+  if (name !== "done") {
+    if (data.breaker.open) return "Redis is not asked: the limit goes on, the sale is closed, nobody waits.";
+    return data.up ? "Redis answers: the limit counts there, and the sale is open." : "Redis is away.";
+  }
   return `The traffic has ended. The breaker is ${data.breaker.open ? "open" : "closed"}. ` +
     `Times it has opened: ${data.breaker.opened}.`;
 }
@@ -283,6 +390,7 @@ function showBreaker(breaker) {
 }
 
 function showState(data) {
+  follow(data);
   for (const choice in data.tally ?? {}) byID("tally-" + choice).textContent = data.tally[choice];
   for (const part of ["left", "held", "sold"]) {
     if (data.sale) byID("sale-" + part).textContent = data.sale[part];
@@ -313,16 +421,8 @@ const shows = {
   attack: () => showAttack, sale: () => showRace, "sale-same": () => showSameOrders, holds: () => showHolds,
   poll: () => showPoll, traffic: () => showTraffic,
 };
-const runs = new Set(); // of scenarios, each a promise that it ends
 for (const button of document.querySelectorAll("[data-run]")) {
-  button.addEventListener("click", async () => {
-    const section = button.closest("[data-state]");
-    if (section.dataset.state === "running") return;
-    const run = play(button, section, (shows[button.dataset.run] ?? (() => showSteps(section.id)))());
-    runs.add(run);
-    await run;
-    runs.delete(run);
-  });
+  button.addEventListener("click", () => run(button));
 }
 byID("limit-run").addEventListener("click", askLimit);
 byID("redis-switch")?.addEventListener("click", async () => {
@@ -342,18 +442,35 @@ byID("reset").addEventListener("click", async () => {
 
 // forget takes the results of scenarios off the page.
 function forget() {
+  for (const name in known) delete known[name];
   const all = selector => document.querySelectorAll(selector);
-  for (const e of all("main svg, main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
+  for (const e of all("main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
   for (const e of all("[data-figure], #stuffing-open-answers, #stuffing-capped-answers")) e.textContent = "–";
-  for (const e of all("[data-state] > [role=status]")) e.textContent = "";
-  for (const e of all("[data-state]")) e.dataset.state = "idle";
-  for (const lane of all("[data-lane]")) {
-    delete lane.dataset.worst;
-    byID(lane.id + "-result").textContent = "Not attacked yet.";
+  for (const e of all(".number b")) {
+    e.textContent = 0;
+    e.className = "";
   }
+  for (const e of all("[data-state] [role=status]:not(#redis-state)")) e.textContent = e.dataset.plan ?? "";
+  for (const e of all("[data-state]")) e.dataset.state = "idle";
+  for (const e of all("[data-plan]")) e.textContent = e.dataset.plan;
+  for (const lane of lanes) delete lane.dataset.worst;
   byID("limit-answer").hidden = true;
   byID("answers").textContent = "Press a button.";
+  plan();
 }
+
+// plan draws what will happen.
+function plan() {
+  lanes.forEach(drawLane);
+  tickets(byID("race-own-grid"), {});
+  tickets(byID("race-naive-grid"), {});
+  for (const side of ["open", "capped"]) bars(side, 0, 0);
+  line.before = 0;
+  drawLine("ten requests a second, each one a tick");
+}
+const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text";
+for (const e of document.querySelectorAll(says)) e.dataset.plan = e.textContent;
+plan();
 
 // By hand.
 

@@ -381,12 +381,8 @@ func TestResetEndsRunsAndStartsAgain(t *testing.T) {
 		ended := make(chan *httptest.ResponseRecorder, 1)
 		go func() { ended <- send(d, "POST", "/scenarios/traffic") }()
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			in := d.instance()
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			return in.running["traffic"]
+			return d.instance().last("traffic") != nil
 		}, "the traffic runs")
-		want(t, send(d, "POST", "/scenarios/traffic"), 409, "running already")
 		if d.store.switchable() {
 			if err := d.store.takeAway(); err != nil {
 				t.Fatal(err)
@@ -399,6 +395,32 @@ func TestResetEndsRunsAndStartsAgain(t *testing.T) {
 		}
 		want(t, send(d, "GET", "/sales/ticket"), 200, `"left":100,"held":0,"sold":0`)
 		want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
+	})
+}
+
+// TestASecondTabSeesTheSameRun: it joins the run from the first event on, which goes on when the tab that
+// started it is closed.
+func TestASecondTabSeesTheSameRun(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		want(t, send(d, "GET", "/scenarios/attack"), 404, "not run yet")
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		r := httptest.NewRequestWithContext(gone, http.MethodPost, "/scenarios/attack", nil)
+		d.ServeHTTP(httptest.NewRecorder(), r)
+		first := d.instance().lastRuns()["attack"]
+
+		joined := send(d, "POST", "/scenarios/attack")
+		watched := send(d, "GET", "/scenarios/attack")
+		events := parse(t, joined.Body.String())
+		if events[0].name != "begin" || last(events).name != "done" {
+			t.Errorf("the run is from %s to %s", events[0].name, last(events).name)
+		}
+		if joined.Body.String() != watched.Body.String() {
+			t.Error("two tabs see different runs")
+		}
+		if now := d.instance().lastRuns()["attack"]; now != first {
+			t.Errorf("the second tab started run %d, want it to join %d", now, first)
+		}
 	})
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -28,21 +31,84 @@ func newStream(w http.ResponseWriter, cancel context.CancelFunc) *stream {
 }
 
 // send sends an event with its data as JSON.
-func (s *stream) send(event string, data any) {
+func (s *stream) send(event string, data any) { s.write(encode(event, data)) }
+
+func encode(event string, data any) string {
 	text, err := json.Marshal(data)
 	if err != nil {
 		text = []byte(`{}`) // cannot happen: the data are structs of this program
 	}
+	return fmt.Sprintf("event: %s\ndata: %s\n\n", event, text)
+}
+
+func (s *stream) write(events string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	control := http.NewResponseController(s.w)
 	_ = control.SetWriteDeadline(time.Now().Add(10 * time.Second))
-	if _, err := fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, text); err != nil {
+	if _, err := io.WriteString(s.w, events); err != nil {
 		s.cancel()
 		return
 	}
 	if err := control.Flush(); err != nil {
 		s.cancel()
+	}
+}
+
+// tape keeps the events of a run for all who watch it, also those who come late.
+type tape struct {
+	run int64 // its number
+
+	mu     sync.Mutex
+	events []string
+	ended  bool
+	more   chan struct{} // closed when there is more, or the end
+}
+
+func newTape(run int64) *tape { return &tape{run: run, more: make(chan struct{})} }
+
+func (t *tape) send(event string, data any) {
+	text := encode(event, data)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, text)
+	close(t.more)
+	t.more = make(chan struct{})
+}
+
+func (t *tape) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	close(t.more)
+}
+
+func (t *tape) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
+// follow sends the events from the first one on, until the run has ended or the client leaves.
+func (t *tape) follow(ctx context.Context, w http.ResponseWriter) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.Header().Set("Run", strconv.FormatInt(t.run, 10))
+	out := newStream(w, cancel)
+	for seen := 0; ; {
+		t.mu.Lock()
+		part, more, ended := t.events[seen:], t.more, t.ended
+		t.mu.Unlock()
+		seen += len(part)
+		out.write(strings.Join(part, ""))
+		if ended {
+			return
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"path"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,15 +17,14 @@ import (
 // watch is an observer of an engine: it knows the breaker, and tells traces who decided.
 type watch struct {
 	mu     sync.Mutex
-	opened time.Time // zero: the breaker is closed
-	closes breakerState
+	closes breakerState // as it was closed the last time
 }
 
 // breakerState is what the page shows of the breaker.
 type breakerState struct {
 	Open    bool  `json:"open"`
 	OpenMS  int64 `json:"open_ms"`  // how long it is, or the last time was, open
-	NotSent int64 `json:"not_sent"` // calls that were not sent, the last time that it was open
+	NotSent int64 `json:"not_sent"` // calls that were not sent while it is, or the last time was, open
 	Opened  int64 `json:"opened"`   // how often it has opened
 }
 
@@ -43,20 +41,19 @@ func (w *watch) Observe(ctx context.Context, e core.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.Breaker.Open {
-		w.opened = time.Now()
 		w.closes.Opened++
 		return
 	}
-	w.opened = time.Time{}
 	w.closes.OpenMS, w.closes.NotSent = e.Took.Milliseconds(), e.Breaker.NotSent
 }
 
-func (w *watch) breaker() breakerState {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	state := w.closes
-	if !w.opened.IsZero() {
-		state.Open, state.OpenMS = true, time.Since(w.opened).Milliseconds()
+// breaker is how the breaker stands. While it is open the engine knows how many calls were not sent.
+func (in *instance) breaker() breakerState {
+	in.watch.mu.Lock()
+	state := in.watch.closes
+	in.watch.mu.Unlock()
+	for _, b := range in.gate.OpenBreakers() { // one at most: there is one server
+		state.Open, state.OpenMS, state.NotSent = true, b.For.Milliseconds(), b.NotSent
 	}
 	return state
 }

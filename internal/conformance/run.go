@@ -32,6 +32,7 @@ const (
 
 var checks = []check{
 	{"refusals are the same in every framework", refusalsAreGolden, mini, adapter},
+	{"operators sign in as users of the framework do", operatorsSignIn, mini, adapter},
 	{"a refused request gets no further", refusedGetsNoFurther, real, adapter},
 	{"what a request took is settled by how it ended", endingsSettle, real, adapter},
 	{"and over HTTP/2", endingsSettleOverHTTP2, mini, pipeline},

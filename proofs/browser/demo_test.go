@@ -105,6 +105,8 @@ func openDemo(t *testing.T, v view, address string, intended ...string) *tab {
 	})
 	if !v.noJS {
 		eval[bool](b, listen)
+		b.eventually(`document.querySelector("#attack").dataset.state==="done"||` +
+			`!!document.querySelector("#no-redis")`)
 	}
 	return b
 }
@@ -186,6 +188,7 @@ func TestDemo(t *testing.T) {
 		test func(t *testing.T, address string)
 	}{
 		{"ThePageBeforeAnything", demoAtFirst},
+		{"TheSecondTab", demoSecondTab},
 		{"AttackAndSale", demoAttackAndSale},
 		{"PollLimitWorkersAndSpending", demoSmallScenarios},
 		{"ByHandWithTheKeyboard", demoByHand},
@@ -199,11 +202,35 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// demoSecondTab: what one tab starts, the other shows; and a tab that is opened later starts nothing.
+func demoSecondTab(t *testing.T, address string) {
+	first := openDemo(t, views[2], address)
+	second := openDemo(t, views[2], address)
+	for _, id := range []string{"#attack-naive-worst", "#attack-bucket-worst", "#attack-sliding-worst"} {
+		if a, b := first.text(id), second.text(id); a != b {
+			t.Errorf("%s is %s in one tab and %s in the other", id, a, b)
+		}
+	}
+	play[raceDone](first, "race-run", "race", "sale")
+	second.eventually(`document.querySelector("#race").dataset.state==="done"`)
+	if a, b := first.text("#race-naive-sold"), second.text("#race-naive-sold"); a != b {
+		t.Errorf("the naive sale has sold %s in one tab and %s in the other", a, b)
+	}
+	first.act(chromedp.Click("#reset"))
+	second.eventually(`document.querySelectorAll('[data-state]:not([data-state="idle"])').length===0`)
+}
+
 func demoAtFirst(t *testing.T, address string) {
 	b := openDemo(t, views[0], address)
 	b.sees(views...)
-	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 10 {
-		t.Errorf("%d scenarios are idle, want 10", got)
+	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 9 {
+		t.Errorf("%d scenarios are idle, want all but the attack, which starts by itself", got)
+	}
+	const began = `performance.getEntriesByType("resource")` +
+		`.find(e=>e.name.endsWith("/scenarios/attack"))?.startTime??1e9`
+	b.eventually(`(` + began + `)<1e9`)
+	if ms := eval[float64](b, began); ms > 2000 {
+		t.Errorf("the attack began %.0f ms after the page was opened, want 2000 at most", ms)
 	}
 	b.look(views[2])
 	b.act(chromedp.Click("#race-same")) // before there are orders
@@ -246,10 +273,11 @@ func (b *tab) attack() {
 			worst[l.Lane] = l.Worst
 			lane := "#attack-" + l.Lane
 			shown := eval[int](b, fmt.Sprintf(`+document.querySelector(%q).dataset.worst`, lane))
-			dots := eval[int](b, fmt.Sprintf(`document.querySelectorAll("%s circle").length`, lane))
+			dots := eval[int](b, fmt.Sprintf(`document.querySelector(%q).querySelectorAll(".admitted,.refused").length`,
+				lane))
 			colour := eval[string](b, fmt.Sprintf(`document.querySelector("%s-worst").className`, lane))
 			if shown != l.Worst || b.text(lane+"-worst") != itoa(l.Worst) || dots != l.Admitted+l.Refused ||
-				(colour == "over") != (l.Worst > result.Limit) {
+				(colour == "over") != (l.Lane == "naive" && l.Worst > result.Limit) {
 				b.Errorf("%+v is shown as %q (%s) with %d dots", l, b.text(lane+"-result"), colour, dots)
 			}
 		}
@@ -359,9 +387,11 @@ func (b *tab) stuffing() {
 	if got, want := b.text("#stuffing-open-answers"), "600 × 201"; !strings.Contains(got, want) {
 		b.Errorf("answers to the attacker: %q, want %q", got, want)
 	}
-	if got := b.text("#stuffing-status"); !strings.Contains(got, "the attacker’s, wins 600 : 240") ||
-		!strings.Contains(got, "With caps") {
-		b.Errorf("the poll: %q", got)
+	for side, want := range map[string]string{"open": "The attacker wins, 600 to 240.",
+		"capped": "The people win, 240 to " + itoa(c.Capped.Tally["red"]) + "."} {
+		if got := b.text("#stuffing-" + side + "-winner"); got != want {
+			b.Errorf("the poll: %q, want %q", got, want)
+		}
 	}
 }
 
@@ -522,6 +552,7 @@ func demoOutage(t *testing.T, address string) {
 	if b.row("outage-sale", "200") != 0 || b.text("#redis-state") != "Redis is away." {
 		t.Errorf("Redis is away: %s, %s", b.text("#redis-state"), b.text("#outage-sale"))
 	}
+	b.eventually(`+document.querySelector("#breaker-not-sent").innerText>0`) // while it is open
 	b.sees(views[0], views[3])
 
 	// The page itself answers 503, and says why. It is whole again by itself.

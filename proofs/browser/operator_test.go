@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,8 +35,9 @@ func newOffice(t *testing.T) *office {
 	t.Helper()
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
+	figures := new(operator.Figures)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
-		core.WithBreaker(1, time.Minute))
+		core.WithBreaker(1, time.Minute), core.WithObserver(figures))
 	o := &office{
 		limit: limit.NewSlidingWindow(gate, "site", limit.PerHour(10), limit.PerDay(100)),
 		sale:  seckill.New(gate, "sale", seckill.Options{}), faults: faults,
@@ -56,25 +58,42 @@ func newOffice(t *testing.T) *office {
 			o.sale, semaphore.New(gate, "exports", semaphore.Options{Max: 5}),
 			lock.New(gate, "account", lock.Options{}),
 		},
-		Tools: []kit.Tool{queue},
+		Tools:   []kit.Tool{queue},
+		Figures: figures,
 		Shown: []operator.Action{
 			{Guard: "sale", Name: "status", Fields: map[string]string{"item": "tv"}}, {Guard: "exports", Name: "peek"},
 		},
-		Authorize: func(*http.Request, operator.Action) (string, error) { return "eve", nil },
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
+	mux.Handle("/ops/", ops)
 	o.home = serve(t, mux) + "/ops/"
 	return o
+}
+
+// attempts makes attempts at the limit until each of the actors is limited.
+func (o *office) attempts(t *testing.T, actors ...string) {
+	t.Helper()
+	for i, actor := range actors {
+		for range 12 + 9*i {
+			if _, err := o.limit.Check(t.Context(), core.Attempt{Actor: actor}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 const openForms = `(document.querySelectorAll("details").forEach(d=>d.open=true),true)`
 
 func TestOperatorPages(t *testing.T) {
 	o := newOffice(t)
+	o.attempts(t, "ann", "203.0.113.7", "<b>bob</b> \u202e", strings.Repeat("long", 60))
 	for _, v := range views {
 		b := open(t, v, o.home)
+		if n := eval[int](b, `document.querySelectorAll("#limited-now tbody tr").length`); n != 4 {
+			t.Errorf("%d are shown as limited, want 4", n)
+		}
 		b.audit(v)
 		eval[bool](b, openForms)
 		b.audit(v)

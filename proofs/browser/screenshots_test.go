@@ -36,7 +36,7 @@ func (b *tab) picture(name string) {
 	}
 	there, err := os.ReadFile(path)
 	if err != nil {
-		b.Fatalf("%v: write it with go test -run TestScreenshots -update", err)
+		b.Fatalf("%v: write it with make screenshots", err)
 	}
 	if len(there) > pictureMost {
 		b.Errorf("%s has %d bytes, want %d at most", name, len(there), pictureMost)
@@ -60,20 +60,31 @@ func smaller(shot []byte) ([]byte, error) {
 func TestScreenshots(t *testing.T) {
 	refusal := open(t, view{width: 390, height: 420}, serve(t, http.HandlerFunc(refusals))+"/limited?wait=42s")
 	refusal.picture("refusal.png")
-	open(t, view{width: 1280}, newOffice(t).home).picture("operator.png")
-	open(t, view{width: 1280, dark: true}, newOffice(t).home).picture("operator-dark.png")
+	o := newOffice(t)
+	o.attempts(t, "203.0.113.7", "198.51.100.40", "ann", "2001:db8::/64")
+	open(t, view{width: 1280}, o.home).picture("operator.png")
+	open(t, view{width: 1280, dark: true}, o.home).picture("operator-dark.png")
 	demoPicture(t)
 }
 
-// demoPicture is the attack of examples/demo, which takes a while: it is made for a new picture only.
+// demoPicture is the first view of examples/demo, a few seconds after it was opened, without a click. It fits
+// on each width, and fingers hit what they aim at.
 func demoPicture(t *testing.T) {
 	t.Helper()
-	if !*update {
-		open(t, view{width: 390}, serve(t, static("<!DOCTYPE html><p>"))).picture("demo.png")
-		return
-	}
-	b := openDemo(t, view{width: 900, height: 1240}, startDemo(t, buildDemo(t)))
-	b.attack()
-	eval[bool](b, `(scrollTo({top:document.querySelector("#attack").offsetTop,behavior:"instant"}),true)`)
+	b := openDemo(t, view{width: 1280, height: 660}, startDemo(t, buildDemo(t)))
 	b.picture("demo.png")
+	for _, width := range []int64{1280, 768, 360} {
+		b.look(view{width: width, height: 800})
+		wide := eval[int](b, `(e=>e.scrollWidth-e.clientWidth)(document.documentElement)`)
+		if wide > 0 {
+			t.Errorf("at %d the page is %d pixels wider than the window", width, wide)
+		}
+	}
+	const small = `[...document.querySelectorAll("a[href]:not(.skip),button,input,summary")].filter(e=>{
+  const box=e.getBoundingClientRect();
+  return e.checkVisibility()&&(box.width<44||box.height<44);
+}).map(e=>e.outerHTML.slice(0,80))`
+	if got := eval[[]string](b, small); len(got) > 0 {
+		t.Errorf("targets below 44 by 44 pixels: %q", got)
+	}
 }

@@ -6,7 +6,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +84,13 @@ func RunAlone(t *testing.T, paths ...string) {
 	if err != nil || !bytes.Contains(program, []byte(shown)) {
 		t.Fatalf("main.go does not listen on %s: %v", shown, err)
 	}
-	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	// The program opens its port a moment after it is known to be free. So it gets an address of its own, where
+	// that can be had: other tests listen on 127.0.0.1.
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	}
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

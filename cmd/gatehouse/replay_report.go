@@ -1,0 +1,310 @@
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/accesslog"
+)
+
+// ruleCounts is what a rule has decided.
+type ruleCounts struct {
+	asked, refused, wouldRefuse int
+	reasons                     map[core.Reason]int
+	actors                      map[string]*actorCounts
+	lost                        int // requests of further actors
+	names                       bool
+}
+
+type actorCounts struct{ asked, refused int }
+
+func newRuleCounts(names bool) *ruleCounts {
+	return &ruleCounts{reasons: map[core.Reason]int{}, actors: map[string]*actorCounts{}, names: names}
+}
+
+// decided counts a decision. In the shadow of a rollout, it would refuse.
+func (c *ruleCounts) decided(d *core.Decision) {
+	c.asked++
+	refused := !d.Allowed
+	switch {
+	case refused && d.Attempt.Shadow:
+		c.wouldRefuse++
+	case refused:
+		c.refused++
+	}
+	if refused {
+		c.reasons[d.Reason]++
+	}
+	if !refused && !c.names || d.Attempt.Actor == "" {
+		return
+	}
+	a := c.actors[d.Attempt.Actor]
+	if a == nil {
+		if len(c.actors) >= replayActors {
+			c.lost++
+			return
+		}
+		a = new(actorCounts)
+		c.actors[strings.Clone(d.Attempt.Actor)] = a // the text is a part of a whole line
+	}
+	if a.asked++; refused {
+		a.refused++
+	}
+}
+
+func (c *ruleCounts) refusedActors() (n int) {
+	for _, a := range c.actors {
+		if a.refused > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// replayed is the result of the command replay.
+type replayed struct {
+	Rules       string         `json:"rules"`
+	Logs        []replayedLog  `json:"logs"`
+	Requests    int            `json:"requests"`
+	From        time.Time      `json:"from"`
+	To          time.Time      `json:"to"`
+	OutOfOrder  int            `json:"out_of_order"`
+	Late        int            `json:"late"`
+	Unusable    int            `json:"unusable"`
+	Options     int            `json:"options_requests"`
+	RefusedThen int            `json:"refused_then"` // 429 in the log
+	Results     []replayedRule `json:"results"`
+	Sweeps      []replayedRule `json:"sweeps,omitempty"`
+	NotReplayed []notReplayed  `json:"not_replayed,omitempty"`
+}
+
+// replayedLog is what was read of a log.
+type replayedLog struct {
+	Name    string             `json:"name"`
+	Format  string             `json:"format"`
+	Lines   int                `json:"lines"`
+	Broken  int                `json:"broken"`
+	First   []accesslog.Broken `json:"first_broken,omitempty"`
+	Unknown map[string]int     `json:"fields_not_used,omitempty"`
+}
+
+// replayedRule is what a rule would have done.
+type replayedRule struct {
+	List          string              `json:"list"`
+	Guard         string              `json:"guard"`
+	Kind          string              `json:"kind"`
+	Limits        string              `json:"limits"`
+	Requests      int                 `json:"requests"`
+	Refused       int                 `json:"refused"`
+	WouldRefuse   int                 `json:"would_refuse,omitempty"` // in the shadow of a rollout
+	Reasons       map[core.Reason]int `json:"reasons"`
+	Actors        int                 `json:"actors,omitempty"`
+	ActorsRefused int                 `json:"actors_refused"`
+	Top           []replayedActor     `json:"top,omitempty"`
+	Notes         []string            `json:"notes,omitempty"`
+}
+
+// replayedActor is whom a rule would have refused.
+type replayedActor struct {
+	Actor    string `json:"actor"`
+	Requests int    `json:"requests"`
+	Refused  int    `json:"refused"`
+}
+
+func (p *replayed) addLog(name string, in *accesslog.Reader) {
+	p.Logs = append(p.Logs, replayedLog{name, in.Format, in.Lines, in.Broken, in.First, in.Unused})
+}
+
+func (p *replayed) add(e *accesslog.Entry) {
+	if p.Requests++; p.Requests == 1 {
+		p.From = e.Time
+	}
+	p.To = e.Time
+	if e.Method == http.MethodOptions {
+		p.Options++
+	}
+	if e.Status == http.StatusTooManyRequests {
+		p.RefusedThen++
+	}
+}
+
+// complete takes what the worlds have counted.
+func (p *replayed) complete(r *replayer) {
+	if r.plan == nil {
+		return
+	}
+	p.NotReplayed = r.plan.skipped
+	for _, w := range r.worlds {
+		for _, one := range r.plan.results(w) {
+			one.Top = w.counts[ruleName{one.List, one.Guard}].top(r.flags.top)
+			if r.plan.plannedRule(one).preflights && p.Options > 0 {
+				one.Notes = append(one.Notes, fmt.Sprintf("%s counted: which were CORS preflights, which pass "+
+					"uncounted, is not in the log", count(p.Options, "OPTIONS request")))
+			}
+			if r.plan.plannedRule(one).settles && p.RefusedThen > 0 {
+				one.Notes = append(one.Notes, fmt.Sprintf("%s answered 429 then: what the handler would have answered "+
+					"is unknown, and the status counts", count(p.RefusedThen, "request")))
+			}
+			p.Results = append(p.Results, one)
+		}
+	}
+	for i, worlds := range r.swept {
+		for _, w := range worlds {
+			for _, one := range r.plan.results(w) {
+				if one.Guard == r.plan.sweeps[i].guard {
+					one.Limits, one.Actors, one.Notes = r.plan.sweeps[i].all, 0, nil
+					p.Sweeps = append(p.Sweeps, one)
+				}
+			}
+		}
+	}
+}
+
+// results returns what the rules of a world have decided.
+func (p *replayPlan) results(w *world) (all []replayedRule) {
+	for _, list := range p.lists {
+		if !slices.ContainsFunc(w.mounts, func(m worldMount) bool { return m.list == list.name }) {
+			continue
+		}
+		for _, rule := range list.rules {
+			c := w.counts[ruleName{list.name, rule.guard}]
+			one := replayedRule{List: list.name, Guard: rule.guard, Kind: rule.kind, Limits: rule.limits,
+				Requests: c.asked, Refused: c.refused, WouldRefuse: c.wouldRefuse, Reasons: c.reasons,
+				Actors: len(c.actors), ActorsRefused: c.refusedActors(), Notes: slices.Clone(rule.notes)}
+			if c.lost > 0 {
+				one.Notes = append(one.Notes, fmt.Sprintf("%d requests of further actors are not named", c.lost))
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// plannedRule returns the rule of a result.
+func (p *replayPlan) plannedRule(of replayedRule) *plannedRule {
+	rules := p.planned(of.List).rules
+	return &rules[slices.IndexFunc(rules, func(r plannedRule) bool { return r.guard == of.Guard })]
+}
+
+// top returns the actors that were refused most.
+func (c *ruleCounts) top(n int) (all []replayedActor) {
+	for name, a := range c.actors {
+		if a.refused > 0 {
+			all = append(all, replayedActor{name, a.asked, a.refused})
+		}
+	}
+	slices.SortFunc(all, func(a, b replayedActor) int {
+		return cmp.Or(b.Refused-a.Refused, strings.Compare(a.Actor, b.Actor))
+	})
+	return slices.Clone(all[:min(n, len(all))])
+}
+
+func share(part, whole int) string {
+	return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(max(whole, 1)))
+}
+
+// write writes the result as text.
+func (p *replayed) write(w io.Writer) {
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	for _, log := range p.Logs {
+		line("log        %s: %s, %s, %d broken", printable(log.Name), log.Format, count(log.Lines, "line"),
+			log.Broken)
+		for _, b := range log.First {
+			line("             line %d: %s", b.Line, printable(b.Why))
+		}
+		if len(log.Unknown) > 0 {
+			var names []string
+			for _, name := range slices.Sorted(maps.Keys(log.Unknown)) {
+				names = append(names, printable(name))
+			}
+			line("             not used: %.200s", strings.Join(names, ", "))
+		}
+	}
+	line("requests   %d, %s to %s", p.Requests, p.From.UTC().Format(time.RFC3339),
+		p.To.UTC().Format(time.RFC3339))
+	if p.OutOfOrder > 0 {
+		line("           %d out of order; %d too late to be put in order", p.OutOfOrder, p.Late)
+	}
+	if p.Unusable > 0 {
+		line("           %d with a target that is no URL", p.Unusable)
+	}
+	for _, one := range p.Results {
+		one.write(line)
+	}
+	if len(p.Sweeps) > 0 {
+		line("\nother limits")
+	}
+	for _, one := range p.Sweeps {
+		line("  %s %s  %-12s refused %s, %s", one.List, one.Guard, one.Limits,
+			share(one.Refused+one.WouldRefuse, one.Requests), count(one.ActorsRefused, "actor"))
+	}
+	if len(p.NotReplayed) > 0 {
+		line("\nnot replayed, as if they allowed all")
+	}
+	for _, one := range p.NotReplayed {
+		line("  %s", one)
+	}
+}
+
+func (r *replayedRule) write(line func(format string, args ...any)) {
+	line("\n%s %s (%s %s)", r.List, r.Guard, r.Kind, r.Limits)
+	line("  refused  %s, %d of %d actors", share(r.Refused, r.Requests), r.ActorsRefused, r.Actors)
+	if r.WouldRefuse > 0 {
+		line("  shadow   would refuse %s", share(r.WouldRefuse, r.Requests))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
+		line("  reason   %s: %d", reason, r.Reasons[reason])
+	}
+	for _, a := range r.Top {
+		line("  actor    %s: %s", printable(a.Actor), share(a.Refused, a.Requests))
+	}
+	for _, note := range r.Notes {
+		line("  note     %s", note)
+	}
+}
+
+// writeCSV writes a line for each rule, actor, limit of a sweep, and rule that is not replayed.
+func (p *replayed) writeCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	number := strconv.Itoa
+	rows := [][]string{{"what", "list", "guard", "limits", "actor", "requests", "refused", "would_refuse",
+		"actors_refused", "note"}}
+	row := func(what string, r *replayedRule, actor string, requests, refused int, note string) {
+		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(actor), number(requests),
+			number(refused), number(r.WouldRefuse), number(r.ActorsRefused), note})
+	}
+	for i := range p.Results {
+		r := &p.Results[i]
+		row("rule", r, "", r.Requests, r.Refused, strings.Join(r.Notes, "; "))
+		for _, a := range r.Top {
+			row("actor", r, a.Actor, a.Requests, a.Refused, "")
+		}
+	}
+	for i := range p.Sweeps {
+		r := &p.Sweeps[i]
+		row("sweep", r, "", r.Requests, r.Refused, "")
+	}
+	for _, n := range p.NotReplayed {
+		rows = append(rows, []string{"not_replayed", n.List, n.Guard, "", "", "", "", "", "",
+			strings.Join(n.Why, "; ")})
+	}
+	return out.WriteAll(rows)
+}
+
+// cell returns a text of clients so that no spreadsheet takes it for a formula.
+func cell(text string) string {
+	text = printable(text)
+	if strings.ContainsAny(text[:min(1, len(text))], "=+-@") {
+		return "'" + text
+	}
+	return text
+}
