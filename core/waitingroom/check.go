@@ -143,6 +143,9 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 	v.now = max(v.now, now)
 	t := newTicket(base, index, v.d.Attempt.Actor)
 	if called {
+		for last := v.highest.Load(); index > last && !v.highest.CompareAndSwap(last, index); {
+			last = v.highest.Load()
+		}
 		return v.enter(ctx, t, reason)
 	}
 	v.refuse(reason, t, index)
@@ -199,7 +202,7 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 	place := p.place(t.index)
 	switch {
 	case t.base != parse(p.base), p.state == open && p.lobby != "" && v.now >= p.quiet &&
-		(place <= p.high || p.free > 0 && p.ahead(place) == 0):
+		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
 	v.mu.Lock()
@@ -299,7 +302,7 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 		}
 	}
 	if reason != core.ReasonClosed && w.State != "lobby" {
-		w.Position = p.ahead(place) + 1
+		w.Position = p.ahead(place, v.highest.Load()) + 1
 		w.Estimate = p.estimate(w.Position, v.now, v.options)
 	}
 	if reason != core.ReasonClosed {

@@ -62,11 +62,12 @@ func (p *picture) place(index int64) int64 {
 }
 
 // ahead is how many are here who have a lower place.
-func (p *picture) ahead(place int64) int64 {
+// Highest is the last place that was called since the picture, as far as this process knows.
+func (p *picture) ahead(place, highest int64) int64 {
 	all := p.counts[len(p.counts)-1]
 	switch n := int64(len(p.counts) - 1); {
 	case place > p.upTo: // who came later, and was not called either
-		return all + max(place-max(p.upTo, p.high)-1, 0)
+		return all + max(place-max(p.upTo, p.high, highest)-1, 0)
 	case place <= p.from || n == 0:
 		return 0
 	default:
@@ -182,6 +183,9 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 			asked := g.renewed.Ask(passes[i].member, sent)
 			g.renewed.Set(asked, until, script.DurationOf(until-p.now, time.Millisecond))
 		}
+	}
+	if before != nil && before.base != p.base {
+		g.highest.Store(0)
 	}
 	g.picture.Store(p)
 	return p, nil

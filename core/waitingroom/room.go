@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -93,6 +94,7 @@ type Guard struct {
 	picture atomic.Pointer[picture]
 	asking  sync.Mutex // of the first picture
 	due     atomic.Bool
+	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu   sync.Mutex
 	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
@@ -119,7 +121,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	kit.NeedRedis(e, "waitingroom", name)
 	options.complete()
 	if err := options.check(); err != nil {
-		panic(fmt.Sprintf("waitingroom: %v (guard %q)", err, name))
+		panic(fmt.Sprintf("%v (guard %q)", err, name))
 	}
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // cannot fail
@@ -160,31 +162,35 @@ func (o *Options) complete() {
 }
 
 func (o *Options) check() error {
+	for _, span := range []struct {
+		name            string
+		is, least, most time.Duration
+	}{
+		{"Pass", o.Pass, time.Second, 24 * time.Hour},
+		{"Idle", o.Idle, min(10*time.Second, o.Pass), o.Pass},
+		{"Poll", o.Poll, time.Second, 5 * time.Minute},
+		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll at least
+		{"Keep", o.Keep, time.Minute, 30 * 24 * time.Hour},
+	} {
+		if span.is < span.least || span.is > span.most {
+			return fmt.Errorf("waitingroom: %s is %v: set %v to %v", span.name, span.is, span.least, span.most)
+		}
+	}
 	switch {
 	case o.Capacity < 1 || o.Capacity > 1e6:
-		return fmt.Errorf("Capacity is %d: set 1 to 1,000,000", o.Capacity)
-	case o.Pass < time.Second || o.Pass > 24*time.Hour:
-		return fmt.Errorf("Pass is %v: set 1 s to 24 h", o.Pass)
-	case o.Idle < min(10*time.Second, o.Pass) || o.Idle > o.Pass:
-		return fmt.Errorf("Idle is %v: set 10 s or more, and no more than Pass, which is %v", o.Idle, o.Pass)
-	case o.Poll < time.Second || o.Poll > 5*time.Minute:
-		return fmt.Errorf("Poll is %v: set 1 s to 5 min", o.Poll)
+		return fmt.Errorf("waitingroom: Capacity is %d: set 1 to 1,000,000", o.Capacity)
 	case o.Poll%time.Second != 0:
-		return fmt.Errorf("Poll is %v: set whole seconds, as Retry-After has them", o.Poll)
-	case o.Grace < o.interval() || o.Grace > time.Hour:
-		return fmt.Errorf("Grace is %v: set 1.25 Poll, which is %v, to 1 h", o.Grace, o.interval())
-	case o.Keep < time.Minute || o.Keep > 30*24*time.Hour:
-		return fmt.Errorf("Keep is %v: set 1 min to 30 days", o.Keep)
+		return fmt.Errorf("waitingroom: Poll is %v: set whole seconds, as Retry-After has them", o.Poll)
 	case o.PageStatus < 200 || o.PageStatus > 599:
-		return fmt.Errorf("PageStatus is %d: set 200 to 599", o.PageStatus)
+		return fmt.Errorf("waitingroom: PageStatus is %d: set 200 to 599", o.PageStatus)
 	case o.ProgramStatus != 202 && o.ProgramStatus != 429:
-		return fmt.Errorf("ProgramStatus is %d: set 202 or 429", o.ProgramStatus)
+		return fmt.Errorf("waitingroom: ProgramStatus is %d: set 202 or 429", o.ProgramStatus)
 	case len(o.Secrets) == 0:
-		return fmt.Errorf("Secrets are missing: set one of 32 random bytes, the same in all processes")
+		return errors.New("waitingroom: Secrets are missing: set one of 32 random bytes, the same in all processes")
 	}
 	for i, secret := range o.Secrets {
 		if len(secret) < 16 {
-			return fmt.Errorf("secret %d has %d bytes: give it 16 or more, random ones", i+1, len(secret))
+			return fmt.Errorf("waitingroom: secret %d has %d bytes: give it 16 or more, random ones", i+1, len(secret))
 		}
 	}
 	return nil

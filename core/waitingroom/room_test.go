@@ -437,3 +437,18 @@ func TestHostileActors(t *testing.T) {
 		}
 	})
 }
+
+// TestTheFirstWhoWaitsIsFirst: behind one who had entered since the last picture, they heard that they were
+// second.
+func TestTheFirstWhoWaitsIsFirst(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(guardtest.NewClock())), Options{Capacity: 1})
+		for i, name := range []string{"a", "b", "c"} {
+			var token string
+			d := come(t, g, name, &token)
+			if p, waits := PlaceOf(d); d.Allowed != (i == 0) || waits && p.Position != int64(i) {
+				t.Errorf("%s: allowed: %t, position %d", name, d.Allowed, p.Position)
+			}
+		}
+	})
+}
