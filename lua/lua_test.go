@@ -415,7 +415,7 @@ func TestByHand(t *testing.T) {
 		{"quota/quota", day("c4"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c4"}, "gone 0 0 X"},
 		{"seckill/reserve", sale, []string{"100", "", "o1", "ann", "1", "c1"}, "ok 0 held 1 2 60000 0"},
 		{"seckill/reserve", sale, []string{"1", "", "o1", "ann", "1", "c1", "o2", "ann", "1", "c2", "o2", "bob", "3",
-			"c3"}, "ok 0 held 1 2 X 0 duplicate 1 2 duplicate 1 2"},
+			"c3"}, "ok 0 held 1 2 X 0 duplicate 1 2 o1 X duplicate 1 2"},
 		{"seckill/confirm", sale, []string{"o1", "ann"}, "ok 0 ann 1 1 2"},
 		{"seckill/reserve", sale, []string{"100", "", "o2", "bob", "1", "c2"}, "ok 0 held 0 2 60000 0"},
 		{"seckill/cancel", sale, []string{"o2", "c1", "", "bob"}, "ok 1 bob 1 0 2"},

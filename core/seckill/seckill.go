@@ -312,17 +312,39 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return err
 }
 
+// waiting is the claim of a decision that was refused as a duplicate: the ID of the buyer's reservation that
+// waits for its confirmation, empty where none does.
+type waiting string
+
+// WaitingOf returns, for a decision whose reason is ReasonDuplicate, the operation ID of the latest
+// reservation that the buyer holds; its hold ends after ResetAfter. So a buyer who clicks again, without the
+// ID, can pay. The answer's body has it as "reservation". It is empty for other decisions, when the buyer
+// holds none of their last 16, and when the ID is stored as a hash (more than 96 bytes, encoded). From memory
+// it may be 250 ms old, as in [Guard.Check].
+func WaitingOf(d core.Decision) string {
+	id, _ := core.ClaimOf[waiting](d)
+	return string(id)
+}
+
+// Details implements the interface that kit.DetailsOf looks for.
+func (w waiting) Details() []kit.Detail {
+	if w == "" {
+		return nil
+	}
+	return []kit.Detail{{Name: "reservation", Value: string(w)}}
+}
+
 // StateOf returns the state of a decision's reservation, empty when it has none.
 func StateOf(d core.Decision) State {
 	state, _ := core.ClaimOf[State](d)
 	return state
 }
 
-// Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, such as a decision has
-// or as an order was stored with. All three have to be there. An expired reservation is still sold while
-// units are left. The decision's reason is ReasonOK (replayed when it was sold before), ReasonGone or
-// ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it is certain once another
-// call of Confirm succeeds.
+// Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, as a decision or an
+// order has them. All three have to be there. An expired reservation is still sold while units are left. The
+// decision's reason is ReasonOK (replayed when it was sold before), ReasonGone or ReasonNotReady. An
+// ErrUnconfirmed means that too few replicas have the sale; it is certain once another call of Confirm
+// succeeds.
 //
 // IDs can be guessed where clients choose them, so an ID of another buyer is ReasonGone, as one that nobody
 // has used. A payment that names the order only is looked up first: the order has the buyer.
@@ -331,6 +353,7 @@ func (g *Guard) Confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	defer g.memory.settled(a.Resource, a.Actor)
 	return g.end(ctx, "confirm", a, ending{
 		run: g.runYes, script: seckillConfirmScript, state: StateSold,
 		args: func(a core.Attempt) []any {

@@ -51,6 +51,7 @@ func AgainstModel(t *testing.T, b redistest.Backend, options seckill.Options) {
 				if want := m.Reserve(a); err != nil || d.Reason != want {
 					rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
 				}
+				m.WantWaiting(rt, d)
 			case 3:
 				a := core.Attempt{Actor: buyer.Draw(rt, "buyer"), Resource: "tv", ID: id.Draw(rt, "id")}
 				d, err := g.Confirm(t.Context(), a)
@@ -108,6 +109,7 @@ type Model struct {
 	failed       map[string][]string // the IDs of a buyer's failed reservations
 	Restocks     map[string]int64
 	Closed       bool
+	made         []string // the IDs of holds, in their order
 }
 
 // New returns the model of a sale that was just opened.
@@ -187,8 +189,30 @@ func (m *Model) Reserve(a core.Attempt) core.Reason {
 		m.Reservations[a.ID] = &saletest.Reservation{
 			Buyer: a.Actor, Quantity: a.Cost, State: "held", End: m.Now.Add(m.Sale.Hold),
 		}
+		m.made = append(m.made, a.ID)
 	}
 	return reason
+}
+
+// Waiting is what [seckill.WaitingOf] returns to a buyer who gets no more.
+func (m *Model) Waiting(buyer string) string {
+	for _, id := range slices.Backward(m.made) {
+		if r := m.Reservations[id]; r != nil && r.State == "held" && r.Buyer == buyer && m.Now.Before(r.End) {
+			return id
+		}
+	}
+	return ""
+}
+
+// WantWaiting checks what a refused buyer is told of what they hold.
+func (m *Model) WantWaiting(rt *rapid.T, d core.Decision) {
+	want := ""
+	if d.Reason == core.ReasonDuplicate {
+		want = m.Waiting(d.Attempt.Actor)
+	}
+	if got := seckill.WaitingOf(d); got != want {
+		rt.Fatalf("%+v: %q is said to be held, want %q", d, got, want)
+	}
 }
 
 // Sweep is the guard's.

@@ -75,6 +75,9 @@ end
 -- written.
 redis.call('ZREM', holds, id)
 redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, '-'}, ' ') .. words)
+if redis.call('HGET', reservations, 'held|' .. buyer) == id then
+  redis.call('HDEL', reservations, 'held|' .. buyer)
+end
 if state == 'held' then
   redis.call('HINCRBY', sale, 'held', '-' .. units)
 else

@@ -409,6 +409,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 					if want := m.Reserve(a); err != nil || d.Reason != want {
 						rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
 					}
+					m.WantWaiting(rt, d)
 				case 3:
 					if r := m.Reservations[id]; r != nil && r.State == "expired" &&
 						m.Refused(r.Buyer, r.Quantity) == core.ReasonSoldOut {
