@@ -39,20 +39,20 @@ func idsAreTheActors(s *scene) {
 	}
 
 	// Ann takes her reservation in order to pay later.
-	id := ""
+	var taken core.Decision
 	app := s.framework.Build(onThings(func(c Context) {
-		d, found := c.Take("several")
-		if id = d.Attempt.ID; !found {
+		var found bool
+		if taken, found = c.Take("several"); !found {
 			s.Error("nothing to take")
 		}
 		c.Reply(http.StatusAccepted, "")
 	}, claim(several)))
 	s.wantPosts(app, thing, []string{"Idempotency-Key: o2", "X-User: bea"}, 202)
-	beas := id
+	beas := taken.Attempt
 	for _, user := range []string{"m1", "m2", "m3", "m4", "m5", "m6"} {
 		s.wantPosts(app, thing, []string{"Idempotency-Key: o2", "X-User: " + user}, 202)
 	}
-	if d, err := several.Confirm(s.Context(), "t1", beas); err != nil || !d.Allowed || d.Attempt.Actor != "bea" {
+	if d, err := several.Confirm(s.Context(), beas); err != nil || !d.Allowed || d.Attempt.Actor != "bea" {
 		s.Errorf("Confirm: %+v, %v", d, err)
 	}
 
