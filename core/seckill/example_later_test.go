@@ -13,9 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
-// A buyer pays later, so the attempt is not settled. Keep the buyer, the item and the ID with the order: they
-// name the reservation. When the payment arrives, any process calls Confirm with them, or else the hold ends.
-// A second click with the same ID gets the same reservation.
+// A buyer pays later, so the attempt is not settled. Keep the buyer, the item and the ID with the order:
+// they name the reservation. When the payment arrives, any process calls Confirm with them, or else the hold
+// ends. A second click with the same ID gets the same reservation.
 func ExampleGuard_Check() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {
