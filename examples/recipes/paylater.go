@@ -12,9 +12,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// PayLater sells in two steps: a click on the sale's page holds a unit, and a payment sells it. The page
-// names the purchase in a hidden field, so a second click is the same purchase. Who comes back by a new page,
-// which names another, is shown the reservation that they hold.
+// PayLater sells in two steps: a click on the sale's page holds a unit, and a payment sells it. The page has
+// the purchase's ID in a hidden field, so a second click is the same purchase. Who comes by another page is
+// shown the reservation that they hold.
 func PayLater(sale *seckill.Guard) http.Handler {
 	buy := nethttpmw.Rule{
 		Guard:      sale,
