@@ -509,8 +509,8 @@ var (
 			whole(int64(1), 10_000), func(o *lock.Options) *int64 { return &o.Waiters }),
 	)
 	bansForm = object(
-		in("refusals", "How many refusals per period are allowed; the next one bans. The default is 10.", whole(int64(1), 1000),
-			func(o *bans.Options) *int64 { return &o.Refusals }),
+		in("refusals", "How many refusals per period are allowed; the next one bans. The default is 10.",
+			whole(int64(1), 1000), func(o *bans.Options) *int64 { return &o.Refusals }),
 		in("period", "The window in which refusals count; the default is 1m.", retention(time.Millisecond),
 			func(o *bans.Options) *time.Duration { return &o.Period }),
 		in("first", "The length of the first ban; the default is 1m.", retention(time.Millisecond),

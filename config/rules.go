@@ -148,8 +148,8 @@ var ruleFields = object(
 		name("a guard"), func(r *ruleSpec) *string { return &r.bans }),
 	in("rollout", "Apply the rule to a part of the clients.", pointer(rolloutForm),
 		func(r *ruleSpec) **rolloutSpec { return &r.rollout }),
-	in("no_key", "What happens to requests without who, or without an id that the guard requires: refuse, or skip "+
-		"the rule; the default is refuse.",
+	in("no_key", "What happens to requests without who, or without an id that the guard requires: refuse, or "+
+		"skip the rule; the default is refuse.",
 		oneOf(choice[nethttpmw.NoKey]{"refuse", nethttpmw.NoKeyRefuse},
 			choice[nethttpmw.NoKey]{"skip", nethttpmw.NoKeySkip}),
 		func(r *ruleSpec) *nethttpmw.NoKey { return &r.rule.NoKey }),

@@ -599,15 +599,15 @@ func saleOperations(r *aclRun, name string, options seckill.Options) {
 		r.onEach(fmt.Sprintf("*:seckill:%s:{%s}:sale", g.Name(), item), func(admin *redis.Client, key string) {
 			admin.PExpire(r.ctx, key, time.Hour)
 		})
-		_, err := kind(r.engine()).Confirm(r.ctx, item, "o4")
+		_, err := kind(r.engine()).Confirm(r.ctx, buy(4))
 		r.must(err)
 		r.settle(g, buy(1), core.Rollback)
 		r.check(g, buy(2))
 		r.check(g, buy(2))
-		_, err = g.Confirm(r.ctx, item, "o2")
+		_, err = g.Confirm(r.ctx, buy(2))
 		r.must(err)
 		r.check(g, buy(3))
-		_, err = g.Cancel(r.ctx, item, "o3")
+		_, err = g.Cancel(r.ctx, buy(3))
 		r.must(err)
 		many := buy(5)
 		many.Cost = 9 // more than half of all, so one bucket borrows

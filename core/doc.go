@@ -16,14 +16,14 @@
 //
 // These are the names to know:
 //
-//   - [New] makes an [Engine]. It does not talk to Redis. [NewMemory] makes one without Redis, for one process:
-//     rate limits, semaphores and locks work on it, and all other guards panic when they are made.
+//   - [New] makes an [Engine]. It does not talk to Redis. [NewMemory] makes one without Redis, for one
+//     process: rate limits, semaphores and locks work on it, and all other guards panic when they are made.
 //   - A [Guard] decides: Check takes what an attempt asks for, and Settle says how the attempt ended.
 //   - An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
 //     which operation ID.
 //   - A [Decision] is the answer: Allowed, the [Reason], and the client's figures.
 //   - An [Ending] is [Commit], [CommitWith], [CommitCost] or [Rollback].
-//   - [Drain] waits at the end of a process for what is still being settled.
+//   - [Drain] waits at the end of a process, until its context ends, for what is still being settled.
 //
 // Web applications use New and Drain, and leave Check and Settle to the rules of packages nethttpmw, ginmw,
 // echomw and echov5mw.

@@ -42,7 +42,7 @@ func Example() {
 			fmt.Println("voted:", err)
 		}
 	}
-	fmt.Println(core.Drain(ctx)) // at the end of the process
+	fmt.Println(gate.Drain(ctx)) // at the end of the process core.Drain, which waits for all engines
 	// Output:
 	// voted: <nil>
 	// refused: duplicate

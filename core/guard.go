@@ -19,11 +19,11 @@ type Guard interface {
 	// repeat a call with the same operation ID.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
-	// Settle tells the guard how an allowed attempt ended, after the work. It takes nothing: Check took. A rule
-	// calls it by itself, unless its handler has called nethttpmw.Take. [Commit] and [CommitWith] spend what the attempt
-	// took, and [CommitCost] what it has really cost. [Rollback] gives it back, as if the attempt had never been
-	// made; a guard that cannot give anything back documents it. A denied decision has nothing to settle.
-	// Settling twice has the effect of settling once.
+	// Settle tells the guard how an allowed attempt ended, after the work. It takes nothing: Check took. A
+	// rule calls it by itself, unless its handler has called nethttpmw.Take. [Commit] and [CommitWith] spend
+	// what the attempt took, and [CommitCost] what it has really cost. [Rollback] gives it back, as if the
+	// attempt had never been made; a guard that cannot give anything back documents it. A denied decision has
+	// nothing to settle. Settling twice has the effect of settling once.
 	//
 	// Several calls of Check with one operation ID, such as retries of a client, share one claim. The claim is
 	// given back only when all callers that were told of it have rolled back, so that the failure of one caller

@@ -192,11 +192,12 @@ func FuzzReply(f *testing.F) {
 		read("tally", err, regexp.MustCompile(`^\((tt)*\)$`).MatchString(got))
 
 		sale := func() *seckill.Guard { return seckill.New(guard(), "s", seckill.Options{}) }
-		d, err = sale().Check(ctx, core.Attempt{Actor: "a", Resource: "tv", ID: "o"})
+		order := core.Attempt{Actor: "a", Resource: "tv", ID: "o"}
+		d, err = sale().Check(ctx, order)
 		decided("reserve", d, err, "ok", "(tntnnnn)")
-		d, err = sale().Confirm(ctx, "tv", "o")
+		d, err = sale().Confirm(ctx, order)
 		decided("confirm", d, err, "ok", "(tntnnn)")
-		d, err = sale().Cancel(ctx, "tv", "o")
+		d, err = sale().Cancel(ctx, order)
 		decided("cancel", d, err, "ok", "(tntnnn)")
 		opened, err := sale().Open(ctx, "tv", seckill.Sale{Stock: 1})
 		read("open", err, got == "n")

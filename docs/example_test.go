@@ -280,13 +280,13 @@ func payLater(c *gin.Context) {
 	c.Status(http.StatusAccepted)
 }
 
-func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string) error {
-	d, err := sale.Confirm(ctx, sku, reservationID)
+func paid(ctx context.Context, sale *seckill.Guard, sku, buyer, id string) error {
+	d, err := sale.Confirm(ctx, core.Attempt{Actor: buyer, Resource: sku, ID: id})
 	if err != nil {
 		return err // not known: call again, it counts once
 	}
 	if !d.Allowed {
-		return refund(sku, reservationID) // ReasonGone: paid too late, and all units are taken
+		return refund(sku, id) // ReasonGone: paid too late, and all units are taken
 	}
 	return nil
 }

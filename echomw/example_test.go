@@ -176,21 +176,21 @@ func ExampleTake() {
 	}
 	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
 
-	var item, reservation string // an application keeps them with the order
+	var order core.Attempt // an application keeps its Resource, ID and Actor
 	e := echo.New()
 	e.POST("/sales/:sku/orders", func(c echo.Context) error {
 		d, ok := ratelimit.Take(c, "sale")
 		if !ok {
 			return echo.ErrServiceUnavailable
 		}
-		item, reservation = d.Attempt.Resource, d.Attempt.ID
+		order = d.Attempt
 		return c.NoContent(http.StatusAccepted)
 	}, ratelimit.Echo(buy))
 	fmt.Println(send(e, http.MethodPost, "/sales/ticket/orders?user=ann").Code)
 	status, err := sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)
 
-	paid, err := sale.Confirm(ctx, item, reservation)
+	paid, err := sale.Confirm(ctx, order)
 	fmt.Println(paid.Allowed, err)
 	status, err = sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)

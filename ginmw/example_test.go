@@ -170,7 +170,7 @@ func ExampleTake() {
 	}
 	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
 
-	var item, reservation string // an application keeps them with the order
+	var order core.Attempt // an application keeps its Resource, ID and Actor
 	r := gin.New()
 	r.POST("/sales/:sku/orders", ratelimit.Gin(buy), func(c *gin.Context) {
 		d, ok := ratelimit.Take(c, "sale")
@@ -178,14 +178,14 @@ func ExampleTake() {
 			c.Status(http.StatusServiceUnavailable)
 			return
 		}
-		item, reservation = d.Attempt.Resource, d.Attempt.ID
+		order = d.Attempt
 		c.Status(http.StatusAccepted)
 	})
 	fmt.Println(send(r, http.MethodPost, "/sales/ticket/orders?user=ann").Code)
 	status, err := sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)
 
-	paid, err := sale.Confirm(ctx, item, reservation)
+	paid, err := sale.Confirm(ctx, order)
 	fmt.Println(paid.Allowed, err)
 	status, err = sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)

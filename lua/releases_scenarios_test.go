@@ -466,12 +466,12 @@ func sale(p *pair, buckets int) {
 		p.settle("sold", g[n%2], held[n], core.Commit)
 	}
 	for n := 4; n < 8; n++ { // by the other side, by name
-		d, err := g[(n+1)%2].Confirm(p.ctx, "tv", order(n).ID)
+		d, err := g[(n+1)%2].Confirm(p.ctx, order(n))
 		p.must("confirm", err)
 		p.is("confirmed", d.Allowed, true)
 	}
 	for n := 8; n < 10; n++ {
-		_, err := g[(n+1)%2].Cancel(p.ctx, "tv", order(n).ID)
+		_, err := g[(n+1)%2].Cancel(p.ctx, order(n))
 		p.must("cancel", err)
 	}
 	for n := 10; n < 12; n++ {
@@ -530,8 +530,9 @@ func sale(p *pair, buckets int) {
 		}
 		want("joined", 0, 4, 22)
 		for i := range g {
-			for _, id := range []string{fmt.Sprint("j", i), fmt.Sprint("k", i)} {
-				_, err = g[1-i].Confirm(p.ctx, "tv", id)
+			for buyer, id := range map[string]string{"joiner": "j", "kin": "k"} {
+				_, err = g[1-i].Confirm(p.ctx,
+					core.Attempt{Actor: fmt.Sprint(buyer, i), Resource: "tv", ID: fmt.Sprint(id, i)})
 				p.must("confirm", err)
 			}
 		}

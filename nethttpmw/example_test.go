@@ -76,12 +76,12 @@ func ExampleTake() {
 	}
 	buy := ratelimit.Rule{Guard: sale, Who: keyfuncs.Query("user"), What: keyfuncs.Param("sku")}
 
-	var item, reservation string // an application keeps them with the order
+	var order core.Attempt // an application keeps its Resource, ID and Actor
 	mux := http.NewServeMux()
 	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			d, _ := ratelimit.Take(r.Context(), "sale")
-			item, reservation = d.Attempt.Resource, d.Attempt.ID
+			order = d.Attempt
 			w.WriteHeader(http.StatusAccepted)
 		})))
 	mux.ServeHTTP(httptest.NewRecorder(),
@@ -89,7 +89,7 @@ func ExampleTake() {
 	status, err := sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)
 
-	paid, err := sale.Confirm(ctx, item, reservation)
+	paid, err := sale.Confirm(ctx, order)
 	fmt.Println(paid.Allowed, err)
 	status, err = sale.Status(ctx, "ticket")
 	fmt.Println(status.Left, status.Held, status.Sold, err)

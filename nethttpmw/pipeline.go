@@ -399,8 +399,8 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 // guard's Check took them before the handler ran), and it settles nothing. A handler that only wants to look
 // at the decision calls [Decision].
 //
-// Use Take for a purchase that is paid later: store the decision's Attempt.Resource and Attempt.ID with the
-// order, and call Confirm or Cancel of the seckill.Guard when it is paid or not.
+// Use Take for a purchase that is paid later: store the decision's Attempt with the order (Actor, Resource
+// and ID), and call Confirm or Cancel of the seckill.Guard with it when it is paid or not.
 //
 // Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
 // outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,

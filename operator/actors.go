@@ -118,12 +118,14 @@ func (a *actors) ban(one *actor, now time.Time) {
 	a.banned[one.actor] = &kept
 }
 
-func (a *actors) unban(name string) {
+// free forgets that the actor of an attempt is refused. A ban is of the actor alone; what is reset has a
+// resource, too.
+func (a *actors) free(attempt *core.Attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.banned, name)
+	delete(a.banned, attempt.Actor)
 	for _, one := range a.all {
-		if one.actor == name {
+		if one.actor == attempt.Actor && (one.reason == core.ReasonBanned || one.resource == attempt.Resource) {
 			one.until = time.Time{}
 		}
 	}

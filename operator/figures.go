@@ -86,9 +86,9 @@ func (f *Figures) Observe(_ context.Context, e core.Event) {
 		if g := f.of(e.Guard); g != nil {
 			g.note(&e, f.present(), !f.NoActors)
 		}
-	case "unban":
+	case "unban", "reset": // they are refused no more, also before they ask again
 		if g := f.of(e.Guard); g != nil && e.Err == nil {
-			g.actors.unban(e.Decision.Attempt.Actor)
+			g.actors.free(&e.Decision.Attempt)
 		}
 	case "breaker":
 		f.noteBreaker(&e)

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +63,10 @@ func TestThePageShowsWhoIsLimited(t *testing.T) {
 	if w := d.send(get("/site/peek", `actor=ann"<b>&x=1`)); !strings.Contains(w.Body.String(), `"remaining":0`) {
 		t.Errorf("after the question: %s", w.Body)
 	}
+	d.want(post("/site/reset", `actor=ann"<b>&x=1`), 200, `{"done":true}`)
+	if text := page(); strings.Contains(text, "limited for ") {
+		t.Errorf("whose limit was reset is shown as limited:\n%s", text)
+	}
 	denied = "actors"
 	if text := page(); strings.Contains(text, "ann&#34;") {
 		t.Error("names are shown to an operator who may not see them")
@@ -69,5 +74,35 @@ func TestThePageShowsWhoIsLimited(t *testing.T) {
 	w := d.send(get("/"))
 	if !strings.Contains(w.Body.String(), `"refused":3`) || strings.Contains(w.Body.String(), "ann") {
 		t.Errorf("JSON: %s", w.Body)
+	}
+}
+
+// TestABanThatWasLiftedIsNotShown: the page hears of the real guard's ban and of its end.
+func TestABanThatWasLiftedIsNotShown(t *testing.T) {
+	b := redistest.Mini(t)
+	figures := new(operator.Figures)
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(figures),
+		core.WithDeadline(10*time.Second))
+	shut := bans.New(gate, "bans", bans.Options{})
+	d := &desk{T: t, Handler: operator.New(operator.Options{
+		Guards: []core.Guard{shut}, Figures: figures,
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
+		Audit:     func(context.Context, operator.Event) error { return nil },
+	})}
+	for _, ask := range []*http.Request{
+		post("/bans/ban", "actor=ann", "length=1h"), post("/bans/unban", "actor=ann"),
+	} {
+		d.want(ask, 200, "")
+		_, _ = shut.Check(t.Context(), core.Attempt{Actor: "ann"})
+		isBanned := strings.Contains(d.send(asBrowser(get("/"))).Body.String(), "banned for ")
+		if isBan := strings.HasSuffix(ask.URL.Path, "/ban"); isBanned != isBan {
+			t.Errorf("after %s: shown as banned: %t", ask.URL.Path, isBanned)
+		}
+	}
+	d.want(post("/bans/ban", "actor=bob", "length=1h"), 200, "")
+	_, _ = shut.Check(t.Context(), core.Attempt{Actor: "bob"})
+	d.want(post("/bans/unban", "actor=bob"), 200, "") // and bob does not ask again
+	if text := d.send(asBrowser(get("/"))).Body.String(); strings.Contains(text, "banned for ") {
+		t.Errorf("bob's ban was lifted, and is shown:\n%s", text)
 	}
 }

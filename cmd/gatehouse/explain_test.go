@@ -149,7 +149,8 @@ func TestGuardsOfAFile(t *testing.T) {
 		return gatehouse(t, environ, "", append(args, "-file", file, "-timeout", "1m")...)
 	}
 	run("peek", "-guard", "site", "actor=ann").want(t, 0, "remaining    3\n", "")
-	run("peek", "-guard", "plan", "actor=ann").want(t, 0, "remaining    2\n", "")
+	run("peek", "-guard", "plan", "actor=ann").want(t, 2, "", "item is missing") // the tier decides
+	run("peek", "-guard", "plan", "actor=ann", "item=*").want(t, 0, "remaining    2\n", "")
 	run("peek", "-guard", "plan", "actor=ann", "item=paid").want(t, 0, "remaining    9\n", "")
 	run("tally", "-guard", "poll", "final").want(t, 0, "nobody has voted", "")
 	run("tally", "-guard", "site", "final").want(t, 2, "", "is of the kind sliding_window, not votes")

@@ -128,11 +128,12 @@ func (l *limiter) Phases() kit.Phased {
 }
 
 // CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
-// calls it by itself. It decides as Check does, but inside the process, by its clock. It goes on from what the last answer of Redis to this process has said is left of the attempt's binding limit,
-// and counts what it admits itself. So in an outage each process admits as many units as it last heard were
-// left, and then those that come back; never more than Max in a window, where the algorithm promises that. It
-// has heard nothing of actors for whom it has not asked within a window, who have the whole limit, and of
-// limits that were not binding.
+// calls it by itself. It decides as Check does, but inside the process, by its clock. It goes on from what
+// the last answer of Redis to this process has said is left of the attempt's binding limit, and counts what
+// it admits itself. So in an outage each process admits as many units as it last heard were left, and then
+// those that come back; never more than Max in a window, where the algorithm promises that. It has heard
+// nothing of actors for whom it has not asked within a window, who have the whole limit, and of limits that
+// were not binding.
 //
 // Units that it admits are unknown to Redis. They count in a second outage, until their window is over.
 // [core.WithMemoryKeys] bounds the number of budgets that it keeps. On an engine without Redis it shares its

@@ -389,10 +389,11 @@ func TestReshard(t *testing.T) {
 	})
 	work(&bought, func(n int64) error {
 		id := strconv.FormatInt(n, 10)
-		if err := try(sale, core.Attempt{Actor: "ann", Resource: "p", ID: id}); err != nil {
+		a := core.Attempt{Actor: "ann", Resource: "p", ID: id}
+		if err := try(sale, a); err != nil {
 			return err
 		}
-		d, err := sale.Confirm(t.Context(), "p", id)
+		d, err := sale.Confirm(t.Context(), a)
 		if err == nil && !d.Allowed {
 			t.Errorf("confirm: %+v", d)
 		}

@@ -115,9 +115,9 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			// Calls by name make their change, and report that no replica has confirmed it.
 			again = guardtest.Check(t, fast, bob)
 			for name, call := range map[string]func() error{
-				"confirm": func() error { _, err := g.Confirm(t.Context(), "tv", "op"); return err },
+				"confirm": func() error { _, err := g.Confirm(t.Context(), bob); return err },
 				"settle":  func() error { return g.Settle(t.Context(), again, core.Commit) },
-				"cancel":  func() error { _, err := g.Cancel(t.Context(), "tv", d.Attempt.ID); return err },
+				"cancel":  func() error { _, err := g.Cancel(t.Context(), d.Attempt); return err },
 				"restock": func() error { _, err := g.Restock(t.Context(), "tv", "r", 3); return err },
 				"close":   func() error { return g.Close(t.Context(), "tv") },
 				"open":    func() error { _, err := g.Open(t.Context(), "tv", Sale{Stock: 2}); return err },
@@ -129,7 +129,8 @@ func TestAckedWithoutReplicas(t *testing.T) {
 				}
 			}
 			wantStatus(t, fast, "tv", 4, 0, 1)
-			if d, err := g.Confirm(t.Context(), "tv", "unknown"); err != nil || d.Reason != core.ReasonGone {
+			unknown := core.Attempt{Actor: "bob", Resource: "tv", ID: "unknown"}
+			if d, err := g.Confirm(t.Context(), unknown); err != nil || d.Reason != core.ReasonGone {
 				t.Errorf("a no waits for nobody: %+v, %v", d, err)
 			}
 			if err := g.Close(t.Context(), "unknown"); !errors.Is(err, ErrNoSale) {

@@ -84,7 +84,8 @@ func TestAckedReplayWrites(t *testing.T) {
 	again("a sold replay", func() error { _, err := p.patient.Check(t.Context(), d.Attempt); return err })
 	again("confirm", func() error { return p.patient.Settle(t.Context(), d, core.Commit) })
 	again("open", func() error { _, err := p.patient.Open(t.Context(), "tv", Sale{Stock: 5}); return err })
-	again("cancel", func() error { _, err := p.patient.Cancel(t.Context(), "tv", "unknown"); return err })
+	unknown := core.Attempt{Actor: "ann", Resource: "tv", ID: "unknown"}
+	again("cancel", func() error { _, err := p.patient.Cancel(t.Context(), unknown); return err })
 	if err := p.patient.Close(t.Context(), "tv"); err != nil {
 		t.Error(err)
 	}

@@ -18,17 +18,12 @@ func TestChangesRenewTheTTLsOfASaleOnlyWhenDue(t *testing.T) {
 		const keep = 64 * time.Hour
 		clock := guardtest.NewClock()
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Keep: keep})
+		anns := func(id string) core.Attempt { return core.Attempt{Actor: "ann", Resource: "tv", ID: id} }
 		changes := []func(id string) error{
-			func(id string) error { // reserve
-				_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv", ID: id})
-				return err
-			},
-			func(id string) error { _, err := g.Confirm(t.Context(), "tv", id); return err },
-			func(id string) error {
-				_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv", ID: id + "b"})
-				return err
-			},
-			func(id string) error { _, err := g.Cancel(t.Context(), "tv", id+"b"); return err },
+			func(id string) error { _, err := g.Check(t.Context(), anns(id)); return err },
+			func(id string) error { _, err := g.Confirm(t.Context(), anns(id)); return err },
+			func(id string) error { _, err := g.Check(t.Context(), anns(id+"b")); return err },
+			func(id string) error { _, err := g.Cancel(t.Context(), anns(id+"b")); return err },
 			func(id string) error { _, err := g.Restock(t.Context(), "tv", id, 1); return err },
 			func(id string) error {
 				_, err := g.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "tv", ID: id + "c"})

@@ -13,9 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
-// A buyer pays later, so the attempt is not settled. Keep the item and the ID with the order: they name the
-// reservation. When the payment arrives, any process calls Confirm with them, or else the hold ends. A second
-// click with the same ID gets the same reservation.
+// A buyer pays later, so the attempt is not settled. Keep the buyer, the item and the ID with the order:
+// they name the reservation. When the payment arrives, any process calls Confirm with them, or else the hold
+// ends. A second click with the same ID gets the same reservation.
 func ExampleGuard_Check() {
 	server, err := miniredis.Run() // in production: your Redis
 	if err != nil {
@@ -40,10 +40,14 @@ func ExampleGuard_Check() {
 		fmt.Println(d.Allowed, d.Replayed, d.Attempt.Resource, d.Attempt.ID,
 			"to be paid within", d.ResetAfter.Round(time.Minute))
 	}
+	paid := core.Attempt{Actor: "ann", Resource: "tv-55", ID: "ann:order-7"} // from the order
+	if _, err := sale.Confirm(ctx, paid); err != nil {
+		log.Fatal(err)
+	}
 	status, err := sale.Status(ctx, "tv-55")
 	fmt.Println(status.Left, "left,", status.Held, "held,", status.Sold, "sold", err)
 	// Output:
 	// true false tv-55 ann:order-7 to be paid within 15m0s
 	// true true tv-55 ann:order-7 to be paid within 15m0s
-	// 9 left, 1 held, 0 sold <nil>
+	// 9 left, 0 held, 1 sold <nil>
 }

@@ -48,11 +48,16 @@ type shop struct {
 
 func newShop(g *Guard) *shop { return &shop{Guard: g, buyers: map[int]bool{}} }
 
+// orderOf is what a buyer asks for.
+func orderOf(i int) core.Attempt {
+	return core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv", ID: fmt.Sprint("order ", i)}
+}
+
 // buy lets the buyers from first to last buy a unit each, all at once. wait waits until all have an answer.
 func (s *shop) buy(t *testing.T, first, last int) {
 	for i := first; i <= last; i++ {
 		s.all.Go(func() {
-			a := core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv", ID: fmt.Sprint("order ", i)}
+			a := orderOf(i)
 			for {
 				d, err := s.Check(t.Context(), a)
 				switch {
@@ -79,7 +84,7 @@ func (s *shop) buy(t *testing.T, first, last int) {
 // confirm confirms the reservation of a buyer, and reports whether it could: a hold can be lost.
 func (s *shop) confirm(t *testing.T, i int) bool {
 	for t.Context().Err() == nil {
-		d, err := s.Confirm(t.Context(), "tv", fmt.Sprint("order ", i))
+		d, err := s.Confirm(t.Context(), orderOf(i))
 		switch {
 		case errors.Is(err, core.ErrUnconfirmed):
 			s.unconfirmed.Add(1)

@@ -45,11 +45,14 @@ func (k saleKey) Clone() saleKey { return saleKey{strings.Clone(k.item), strings
 type saleRefusal struct {
 	quantity    int64 // that was refused
 	stock, left int64
+	waiting     waiting           // of bought
+	ends        time.Time         // of what is waiting
 	returned    kit.Asked[string] // of bought: the refusal holds while the item has not been dropped since
 }
 
 // saleAsked is an attempt whose call is under way.
 type saleAsked struct {
+	at       time.Time
 	soldOut  kit.Asked[string]
 	bought   kit.Asked[saleKey]
 	returned kit.Asked[string]
@@ -71,6 +74,10 @@ func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
 	known, ok := m.bought.Find(key, now)
 	if ok && known.answers(d.Attempt) && !m.returned.Dropped(known.returned) {
 		known.answer(d, core.ReasonDuplicate)
+		if known.ends.After(now) {
+			d.SetClaim(known.waiting)
+			d.ResetAfter = known.ends.Sub(now)
+		}
 		return true
 	}
 	known, ok = m.soldOut.Find(key.item, now)
@@ -85,6 +92,7 @@ func (m *saleMemory) answer(d *core.Decision, now time.Time) bool {
 func (m *saleMemory) ask(a core.Attempt, now time.Time) saleAsked {
 	item := script.Encode(a.Resource)
 	return saleAsked{
+		at:       now,
 		soldOut:  m.soldOut.Ask(item, now),
 		bought:   m.bought.Ask(saleKey{item, script.Encode(a.Actor)}, now),
 		returned: m.returned.Ask(item, now),
@@ -98,6 +106,7 @@ func (m *saleMemory) hear(d core.Decision, asked saleAsked) {
 		m.soldOut.Hear(asked.soldOut, refusalOf(d), saleRefusalFor)
 	case core.ReasonDuplicate:
 		known := refusalOf(d)
+		known.waiting, known.ends = waiting(strings.Clone(WaitingOf(d))), asked.at.Add(d.ResetAfter)
 		known.returned = asked.returned
 		known.returned.Key = strings.Clone(asked.returned.Key) // it may be a piece of a long text
 		m.bought.Hear(asked.bought, known, saleRefusalFor)
@@ -113,6 +122,11 @@ func (m *saleMemory) gaveBack(item, buyer string) {
 		m.returned.Drop(script.Encode(item))
 		return
 	}
+	m.settled(item, buyer)
+}
+
+// settled forgets what a buyer has been told of a reservation that waits.
+func (m *saleMemory) settled(item, buyer string) {
 	m.bought.Drop(saleKey{script.Encode(item), script.Encode(buyer)})
 }
 

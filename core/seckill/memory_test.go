@@ -53,7 +53,7 @@ func TestSoldOutIsRemembered(t *testing.T) {
 			t.Errorf("a winner who tries again: %+v", d)
 		}
 		guardtest.Settle(t, there, won, core.Rollback) // the retry here still holds it
-		if _, err := there.Cancel(t.Context(), "tv", "op"); err != nil {
+		if _, err := there.Cancel(t.Context(), won.Attempt); err != nil {
 			t.Fatal(err)
 		}
 		wants("the other process gave back", 2, "", core.ReasonSoldOut, false)
@@ -88,7 +88,7 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 		here, _, clock, _ := twoProcesses(b)
 		for name, giveBack := range map[string]func(item string, d core.Decision){
 			"settle":  func(_ string, d core.Decision) { guardtest.Settle(t, here, d, core.Rollback) },
-			"cancel":  func(item string, d core.Decision) { here.Cancel(t.Context(), item, d.Attempt.ID) },
+			"cancel":  func(_ string, d core.Decision) { here.Cancel(t.Context(), d.Attempt) },
 			"restock": func(item string, _ core.Decision) { here.Restock(t.Context(), item, "r", 1) },
 			"sweep": func(item string, _ core.Decision) {
 				clock.Advance(saleRefusalFor / 2) // the hold is over, and the memory is not
@@ -209,7 +209,7 @@ func TestBoughtIsRemembered(t *testing.T) {
 		wants("both", core.Attempt{Actor: "ann", Cost: 2}, core.ReasonDuplicate, false)
 		guardtest.Settle(t, there, cid, core.Rollback)
 
-		if _, err := there.Cancel(t.Context(), "tv", won.Attempt.ID); err != nil {
+		if _, err := there.Cancel(t.Context(), won.Attempt); err != nil {
 			t.Fatal(err)
 		}
 		clock.Advance(saleRefusalFor - time.Millisecond)
@@ -227,7 +227,7 @@ func TestBoughtIsForgottenByWhatGivesBackHere(t *testing.T) {
 			forgets  bool
 		}{
 			"settle": {func(_ string, d core.Decision) { guardtest.Settle(t, here, d, core.Rollback) }, true},
-			"cancel": {func(item string, d core.Decision) { here.Cancel(t.Context(), item, d.Attempt.ID) }, true},
+			"cancel": {func(_ string, d core.Decision) { here.Cancel(t.Context(), d.Attempt) }, true},
 			"sweep": {func(item string, _ core.Decision) {
 				clock.Advance(saleRefusalFor / 2) // the hold is over, and the memory is not
 				here.Sweep(t.Context(), item)

@@ -52,7 +52,7 @@ func TestSeckillOddIDs(t *testing.T) {
 				end = g.Cancel
 			}
 			for _, replayed := range []bool{false, true} {
-				d, err := end(t.Context(), "tv", id)
+				d, err := end(t.Context(), a)
 				if err != nil || !d.Allowed || d.Replayed != replayed {
 					t.Errorf("%s by name: %+v, %v", name, d, err)
 				}
@@ -79,11 +79,15 @@ func TestSeckillOddIDs(t *testing.T) {
 			t.Errorf("an ID that can be guessed: %+v", d)
 		}
 		guardtest.Settle(t, g, d, core.Rollback)
-		if _, err := g.Confirm(t.Context(), "tv", ""); !guardtest.IsInvalid(err) {
-			t.Errorf("confirm nothing: %v", err)
-		}
-		if _, err := g.Cancel(t.Context(), "tv", ""); !guardtest.IsInvalid(err) {
-			t.Errorf("cancel nothing: %v", err)
+		for _, a := range []core.Attempt{
+			{Actor: "ann", Resource: "tv"}, {Actor: "ann", ID: "o"}, {Resource: "tv", ID: "o"},
+		} {
+			if _, err := g.Confirm(t.Context(), a); !guardtest.IsInvalid(err) {
+				t.Errorf("confirm %+v: %v", a, err)
+			}
+			if _, err := g.Cancel(t.Context(), a); !guardtest.IsInvalid(err) {
+				t.Errorf("cancel %+v: %v", a, err)
+			}
 		}
 		if _, err := g.Restock(t.Context(), "tv", "", 1); !guardtest.IsInvalid(err) {
 			t.Errorf("restock under no ID: %v", err)

@@ -20,11 +20,11 @@ import (
 // call it twice, or for a sale that is whole.
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
-// itself from the reservations. Calls under way when a
-// reservation was restored are forgotten: what they hold is confirmed or expires. Where the source is lost
-// too, or was never there ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only
-// [Guard.Discard] and a new Open help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows
-// it. ErrNoSale means that nothing is there.
+// itself from the reservations. Calls under way when a reservation was restored are forgotten: what they hold
+// is confirmed or expires, and [WaitingOf] does not know it. Where the source is lost too, or was never there
+// ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only [Guard.Discard] and a new Open
+// help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it. ErrNoSale means that
+// nothing is there.
 func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
 	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
 		if item == "" {

@@ -97,10 +97,6 @@ var ErrNoSale = kit.NewError("seckill: no such sale", core.ErrNotFound)
 // errNoItem is for calls by name that name nothing: without a name the keys of a sale would have no tag.
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
-// errNoBuyer is for calls that are to name a buyer.
-var errNoBuyer = fmt.Errorf("%w: no actor: name the buyer, or confirm and cancel by item and ID",
-	core.ErrInvalid)
-
 // State is the state of a reservation.
 type State string
 
@@ -316,54 +312,61 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return err
 }
 
+// waiting is the claim of a decision that was refused as a duplicate: the ID of the buyer's reservation that
+// waits for its confirmation, empty where none does.
+type waiting string
+
+// WaitingOf returns, for a decision whose reason is ReasonDuplicate, the operation ID of the latest
+// reservation that the buyer holds; its hold ends after ResetAfter. So a buyer who clicks again, without the
+// ID, can pay. The answer's body has it as "reservation". It is empty for other decisions, when the buyer
+// holds none of their last 16, and when the ID is stored as a hash (more than 96 bytes, encoded). From memory
+// it may be 250 ms old, as in [Guard.Check].
+func WaitingOf(d core.Decision) string {
+	id, _ := core.ClaimOf[waiting](d)
+	return string(id)
+}
+
+// Details implements the interface that kit.DetailsOf looks for.
+func (w waiting) Details() []kit.Detail {
+	if w == "" {
+		return nil
+	}
+	return []kit.Detail{{Name: "reservation", Value: string(w)}}
+}
+
 // StateOf returns the state of a decision's reservation, empty when it has none.
 func StateOf(d core.Decision) State {
 	state, _ := core.ClaimOf[State](d)
 	return state
 }
 
-// Confirm sells what a reservation holds, by the item and the reservation's operation ID. An expired
-// reservation is still sold while units are left. The decision's reason is ReasonOK (replayed when it was
-// sold before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it
-// is certain once another call of Confirm succeeds.
+// Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, as a decision or an
+// order has them. All three have to be there. An expired reservation is still sold while units are left. The
+// decision's reason is ReasonOK (replayed when it was sold before), ReasonGone or ReasonNotReady. An
+// ErrUnconfirmed means that too few replicas have the sale; it is certain once another call of Confirm
+// succeeds.
 //
-// An ID belongs to the buyer who first used it: see [Guard.Check]. Where clients choose their IDs, confirm
-// with [Guard.ConfirmAttempt], which names the buyer.
-func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
-	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
-}
-
-// ConfirmAttempt is [Guard.Confirm] for a reservation of the attempt's Actor, such as the buyer that an order
-// was stored with. Resource, ID and Actor count, and an Actor has to be there. When the reservation is
-// another buyer's, the reason is ReasonConflict and nothing is sold.
-func (g *Guard) ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	if a.Actor == "" {
-		return core.Decision{Guard: g.Name(), Attempt: a}, errNoBuyer
-	}
+// IDs can be guessed where clients choose them, so an ID of another buyer is ReasonGone, as one that nobody
+// has used. A payment that names the order only is looked up first: the order has the buyer.
+func (g *Guard) Confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
 func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	defer g.memory.settled(a.Resource, a.Actor)
 	return g.end(ctx, "confirm", a, ending{
 		run: g.runYes, script: seckillConfirmScript, state: StateSold,
 		args: func(a core.Attempt) []any {
-			return []any{encodeBuyer(a), g.Engine().ScriptNow(time.Millisecond)}
+			return []any{script.Encode(a.Actor), g.Engine().ScriptNow(time.Millisecond)}
 		},
 	})
 }
 
-// Cancel returns a reservation's units to the stock, once. The decision's reason is ReasonOK (replayed when
-// there was nothing to return), ReasonConflict when the reservation is sold, or ReasonNotReady. A cancelled
-// reservation cannot be confirmed any more, and its ID stays its buyer's, who may reserve under it again.
-func (g *Guard) Cancel(ctx context.Context, item, id string) (core.Decision, error) {
-	return g.cancelBy(ctx, g.runYes, core.Attempt{Resource: item, ID: id})
-}
-
-// CancelAttempt is [Guard.Cancel] for a reservation of the attempt's Actor: see [Guard.ConfirmAttempt].
-func (g *Guard) CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	if a.Actor == "" {
-		return core.Decision{Guard: g.Name(), Attempt: a}, errNoBuyer
-	}
+// Cancel returns the units of a reservation to the stock, once; the attempt names it as for [Guard.Confirm].
+// The decision's reason is ReasonOK (replayed when there was nothing of this buyer to return), ReasonConflict
+// when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot be confirmed any more, and
+// its ID stays its buyer's, who may reserve under it again.
+func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.cancelBy(ctx, g.runYes, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
@@ -383,16 +386,8 @@ func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (co
 // cancelArgs returns the arguments of seckill_cancel; stays is one of them.
 func (g *Guard) cancelArgs(stays string) func(a core.Attempt) []any {
 	return func(a core.Attempt) []any {
-		return []any{a.Call(), stays, encodeBuyer(a), g.Engine().ScriptNow(time.Millisecond)}
+		return []any{a.Call(), stays, script.Encode(a.Actor), g.Engine().ScriptNow(time.Millisecond)}
 	}
-}
-
-// encodeBuyer returns the buyer of an attempt as the scripts take it, empty where the attempt names none.
-func encodeBuyer(a core.Attempt) string {
-	if a.Actor == "" {
-		return ""
-	}
-	return script.Encode(a.Actor)
 }
 
 // runScript is [script.Runner.RunWithin], or [Guard.runYes].
@@ -403,8 +398,8 @@ type runScript func(
 func (g *Guard) end(ctx context.Context, op string, a core.Attempt, e ending) (core.Decision, error) {
 	begun := time.Now()
 	d := core.Decision{Guard: g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	err := fmt.Errorf("%w: %s needs an item and an operation ID", core.ErrInvalid, op)
-	if a.Resource != "" && a.ID != "" {
+	err := fmt.Errorf("%w: %s needs an actor, a resource and an operation ID", core.ErrInvalid, op)
+	if a.Actor != "" && a.Resource != "" && a.ID != "" {
 		d, err = g.stockOf(a.Resource).end(ctx, e, a)
 	}
 	return d, g.Observe(ctx, op, begun, d, err)

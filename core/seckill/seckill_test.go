@@ -89,11 +89,8 @@ func TestSeckillUnknownSaleFailsClosed(t *testing.T) {
 		if _, err := g.Status(t.Context(), "tv"); !errors.Is(err, ErrNoSale) {
 			t.Errorf("Status: %v", err)
 		}
-		for _, end := range []func() (core.Decision, error){
-			func() (core.Decision, error) { return g.Confirm(t.Context(), "tv", "id") },
-			func() (core.Decision, error) { return g.Cancel(t.Context(), "tv", "id") },
-		} {
-			d, err := end()
+		for _, end := range []func(context.Context, core.Attempt) (core.Decision, error){g.Confirm, g.Cancel} {
+			d, err := end(t.Context(), core.Attempt{Actor: "ann", Resource: "tv", ID: "id"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +175,7 @@ func TestSeckillReplay(t *testing.T) {
 		guardtest.Settle(t, g, again, core.Rollback)
 		guardtest.Settle(t, g, again, core.Commit)
 		wantStatus(t, g, "tv", 0, 0, 1)
-		if d, err := g.Cancel(t.Context(), "tv", "op 1"); err != nil || d.Reason != core.ReasonConflict {
+		if d, err := g.Cancel(t.Context(), buy); err != nil || d.Reason != core.ReasonConflict {
 			t.Errorf("cancelling what is sold: %+v, %v", d, err)
 		}
 		wantStatus(t, g, "tv", 0, 0, 1)
@@ -199,7 +196,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"}),
 			core.ReasonOK)
 		wantStatus(t, g, "tv", 0, 1, 0)
-		if _, err := g.Confirm(t.Context(), "tv", ""); !guardtest.IsInvalid(err) {
+		if _, err := g.Confirm(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"}); !guardtest.IsInvalid(err) {
 			t.Errorf("Confirm without an ID: %v", err)
 		}
 	})

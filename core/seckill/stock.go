@@ -96,6 +96,9 @@ func (s *stock) reserveOnce(ctx context.Context, a core.Attempt) (d core.Decisio
 	if _, short := value.(string); short { // most refusals
 		r = script.ReadWords(value, 3)
 		reason, left, units = r.Text(), r.Number(), r.Number()
+		if r.More() {
+			state, wait = r.Text(), r.Duration(time.Millisecond)
+		}
 	} else {
 		r = script.ReadReply(value, 7, 7)
 		reason, replayed, state = r.Text(), r.Flag(), r.Text()
@@ -111,11 +114,16 @@ func (s *stock) reserveOnce(ctx context.Context, a core.Attempt) (d core.Decisio
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
 	d.Kept = replayed && State(state) == StateSold
-	d.SetClaim(State(state))
 	d.Allowed = d.Reason == core.ReasonOK
 	d.Limit, d.Remaining = units, left
 	switch {
+	case d.Reason == core.ReasonDuplicate:
+		if !strings.HasPrefix(state, "#") { // a hash, of which nobody knows the ID
+			d.SetClaim(waiting(script.Decode(state)))
+			d.ResetAfter = wait
+		}
 	case d.Allowed:
+		d.SetClaim(State(state))
 		d.ResetAfter = wait
 	case d.Reason == core.ReasonInProgress:
 		d.RetryAfter = min(wait, askInProgress)

@@ -214,9 +214,9 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 }
 
 // CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
-// calls it by itself. It decides by the permits that this process holds, whether it has
-// them from Redis or from CheckLocal. So with n processes up to n times Max are held in an outage, and those
-// that CheckLocal has given are unknown to Redis when it is back.
+// calls it by itself. It decides by the permits that this process holds, whether it has them from Redis or
+// from CheckLocal. So with n processes up to n times Max are held in an outage, and those that CheckLocal has
+// given are unknown to Redis when it is back.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check_local", func() (core.Decision, error) {
 		d, a, err := g.begin(ctx, a)

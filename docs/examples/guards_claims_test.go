@@ -140,8 +140,8 @@ func payLater(saveOrder func(sku, id, buyer string) error) http.HandlerFunc {
 	}
 }
 
-func paid(ctx context.Context, sale *seckill.Guard, sku, reservationID string, refund func() error) error {
-	d, err := sale.Confirm(ctx, sku, reservationID)
+func paid(ctx context.Context, sale *seckill.Guard, sku, buyer, id string, refund func() error) error {
+	d, err := sale.Confirm(ctx, core.Attempt{Actor: buyer, Resource: sku, ID: id}) // as the order has them
 	if err != nil {
 		return err // not known: call again, it counts once
 	}

@@ -143,8 +143,8 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 type sales interface {
 	core.Guard
 	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
-	Confirm(ctx context.Context, item, id string) (core.Decision, error)
-	Cancel(ctx context.Context, item, id string) (core.Decision, error)
+	Confirm(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Cancel(ctx context.Context, a core.Attempt) (core.Decision, error)
 	Status(ctx context.Context, item string) (seckill.Status, error)
 	SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error
 	OutboxKeys(ctx context.Context, item string) ([]string, error)

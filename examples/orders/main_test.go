@@ -351,11 +351,11 @@ func start(t *testing.T, c *consumer) (stop func()) {
 // buy reserves a unit and confirms it.
 func buy(t *testing.T, g guard, buyer string) {
 	t.Helper()
-	if _, err := g.Check(t.Context(),
-		core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}); err != nil {
+	order := core.Attempt{Actor: buyer, Resource: item, ID: "order of " + buyer}
+	if _, err := g.Check(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := g.Confirm(t.Context(), item, "order of "+buyer); err != nil || !d.Allowed {
+	if d, err := g.Confirm(t.Context(), order); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 }

@@ -30,12 +30,12 @@ func shop(ctx context.Context, sale sales, item string, first, buyers int) map[s
 			case 0: // never pays
 				return
 			case 1, 2:
-				_, _ = sale.Cancel(ctx, item, a.ID)
+				_, _ = sale.Cancel(ctx, a)
 				return
 			case 3:
 				wait(ctx, rand.N(time.Second)) // perhaps until after the hold has expired
 			}
-			if d, err := sale.Confirm(ctx, item, a.ID); err == nil && d.Allowed {
+			if d, err := sale.Confirm(ctx, a); err == nil && d.Allowed {
 				mu.Lock()
 				defer mu.Unlock()
 				confirmed[a.ID] = a.Actor

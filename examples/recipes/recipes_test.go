@@ -6,10 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -339,6 +342,50 @@ func TestASaleIsForThoseWhoAreInvited(t *testing.T) {
 	wantStatus(t, buy("ann", Invitation(secret, "tv", "ann")), 409, "ann again")
 	wantStatus(t, buy("bob", Invitation(secret, "tv", "bob")), 201, "bob")
 	wantStatus(t, buy("cid", Invitation(secret, "tv", "cid")), 409, "sold out")
+}
+
+func TestWhoPaysLaterPaysTheirOwnReservation(t *testing.T) {
+	gate, _ := newGate(t)
+	sale := seckill.New(gate, "sale", seckill.Options{})
+	if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 2, PerBuyer: 1}); err != nil {
+		t.Fatal(err)
+	}
+	app := asUser(PayLater(sale))
+	form := func(user, path, body string) *httptest.ResponseRecorder {
+		return post(t, app, "/sales/tv/"+path, body, "X-User: "+user,
+			"Content-Type: application/x-www-form-urlencoded")
+	}
+	field := func(page *httptest.ResponseRecorder, name string) string { // as the browser sends it
+		t.Helper()
+		m := regexp.MustCompile(`name="(` + name + `)" value="([^"]+)"`).FindStringSubmatch(page.Body.String())
+		if m == nil {
+			t.Fatalf("%d %s: no field %s", page.Code, page.Body, name)
+		}
+		return url.Values{m[1]: {html.UnescapeString(m[2])}}.Encode()
+	}
+	page := func() string {
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/sales/tv", nil))
+		return field(w, "purchase")
+	}
+	purchase := page()
+	held := field(form("ann", "orders", purchase), "reservation")
+	for what, body := range map[string]string{"a second click": purchase, "a new page": page(), "no field": ""} {
+		if got := field(form("ann", "orders", body), "reservation"); got != held {
+			t.Errorf("%s: %s, want %s", what, got, held)
+		}
+	}
+	wantStatus(t, form("eve", "payments", held), 409, "another's reservation")
+	wantStatus(t, form("ann", "payments", "reservation=made-up"), 409, "none")
+	wantStatus(t, form("ann", "payments", ""), 400, "no reservation")
+	wantStatus(t, form("", "payments", held), 401, "nobody")
+	for range 2 {
+		wantStatus(t, form("ann", "payments", held), 200, "ann")
+	}
+	wantStatus(t, form("ann", "orders", page()), 409, "ann has bought")
+	if s, err := sale.Status(t.Context(), "tv"); err != nil || s.Left != 1 || s.Sold != 1 {
+		t.Errorf("%+v, %v: want one of two sold", s, err)
+	}
 }
 
 func TestTenantsHaveBudgetsOfTheirOwn(t *testing.T) {

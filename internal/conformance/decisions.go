@@ -122,8 +122,7 @@ func takenWaits(s *scene) {
 			e.play(s, claim(purchase))
 			s.wantSale(purchase, 4, 1, 0)
 
-			if d, err := purchase.Confirm(s.Context(), taken.Attempt.Resource, taken.Attempt.ID); err != nil ||
-				!d.Allowed {
+			if d, err := purchase.Confirm(s.Context(), taken.Attempt); err != nil || !d.Allowed {
 				s.Errorf("Confirm: %+v, %v", d, err)
 			}
 			s.wantSale(purchase, 4, 0, 1)

@@ -39,20 +39,20 @@ func idsAreTheActors(s *scene) {
 	}
 
 	// Ann takes her reservation in order to pay later.
-	id := ""
+	var taken core.Decision
 	app := s.framework.Build(onThings(func(c Context) {
-		d, found := c.Take("several")
-		if id = d.Attempt.ID; !found {
+		var found bool
+		if taken, found = c.Take("several"); !found {
 			s.Error("nothing to take")
 		}
 		c.Reply(http.StatusAccepted, "")
 	}, claim(several)))
 	s.wantPosts(app, thing, []string{"Idempotency-Key: o2", "X-User: bea"}, 202)
-	beas := id
+	beas := taken.Attempt
 	for _, user := range []string{"m1", "m2", "m3", "m4", "m5", "m6"} {
 		s.wantPosts(app, thing, []string{"Idempotency-Key: o2", "X-User: " + user}, 202)
 	}
-	if d, err := several.Confirm(s.Context(), "t1", beas); err != nil || !d.Allowed || d.Attempt.Actor != "bea" {
+	if d, err := several.Confirm(s.Context(), beas); err != nil || !d.Allowed || d.Attempt.Actor != "bea" {
 		s.Errorf("Confirm: %+v, %v", d, err)
 	}
 
@@ -62,4 +62,29 @@ func idsAreTheActors(s *scene) {
 	given := s.framework.Build(onThings(ok, rule))
 	s.wantPosts(given, thing, key, 200)
 	s.wantPosts(given, thing, mallory, 422)
+}
+
+// secondClicksCanPay plays a buyer who takes a reservation, and clicks again without an operation ID, or with
+// another.
+func secondClicksCanPay(s *scene) {
+	purchase := s.sale("sale", seckill.Sale{Stock: 5})
+	var taken core.Decision
+	order := s.framework.Build(onThings(takes(s, reply(http.StatusAccepted, ""), &taken), claim(purchase)))
+	s.wantPosts(order, thing, nil, 202)
+	anns := taken.Attempt
+	for _, headers := range [][]string{nil, {"Idempotency-Key: o2"}} {
+		s.wantBodies(order, headers, duplicate(`,"reservation":"`+anns.ID+`"`))
+	}
+	s.wantPosts(order, thing, asBob, 202)
+	s.wantBodies(order, asBob, duplicate(`,"reservation":"`+taken.Attempt.ID+`"`))
+
+	guessed := core.Attempt{Actor: "bob", Resource: "t1", ID: anns.ID}
+	if d, err := purchase.Confirm(s.Context(), guessed); err != nil || d.Reason != core.ReasonGone {
+		s.Errorf("Confirm of another's: %+v, %v", d, err)
+	}
+	if d, err := purchase.Confirm(s.Context(), anns); err != nil || !d.Allowed {
+		s.Errorf("Confirm: %+v, %v", d, err)
+	}
+	s.wantBodies(order, nil, duplicate(""))
+	s.wantSale(purchase, 3, 1, 1)
 }

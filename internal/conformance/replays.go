@@ -178,10 +178,10 @@ func paidLaterIsAnsweredAgain(s *scene) {
 		purchase := s.sale(fmt.Sprint("sale-", runs), seckill.Sale{Stock: 5})
 		rule := claim(purchase)
 		rule.RunReplays = runs
-		id := ""
+		var taken core.Decision
 		order := s.framework.Build(onThings(func(c Context) {
-			d, found := c.Take(purchase.Name())
-			if id = d.Attempt.ID; !found {
+			var found bool
+			if taken, found = c.Take(purchase.Name()); !found {
 				s.Error("nothing to take")
 			}
 			c.Reply(http.StatusAccepted, "")
@@ -198,7 +198,7 @@ func paidLaterIsAnsweredAgain(s *scene) {
 		s.wantPosts(order, thing, key, 409)
 		s.wantPosts(pay, thing, key, 409)
 		s.wantSale(purchase, 4, 1, 0) // nobody who asked again has given it back
-		if d, err := purchase.Confirm(s.Context(), "t1", id); err != nil || !d.Allowed {
+		if d, err := purchase.Confirm(s.Context(), taken.Attempt); err != nil || !d.Allowed {
 			s.Errorf("Confirm: %+v, %v", d, err)
 		}
 		s.wantPosts(order, thing, key, 200)

@@ -88,6 +88,7 @@ var checks = []check{
 	{"a replay of what is done does not run the handler", replaysAreAnswered, mini, adapter},
 	{"one key makes one order", oneKeyMakesOneOrder, real, pipeline},
 	{"a purchase that is paid later can be asked for again", paidLaterIsAnsweredAgain, real, pipeline},
+	{"who clicks again is told of their reservation, and can pay", secondClicksCanPay, real, adapter},
 	{"operation IDs of clients are their own", idsAreTheActors, real, pipeline},
 	{"a known item of a quota is free", knownItemsAreFree, real, pipeline},
 	{"a vote is changed where the poll allows it", votesAreChanged, real, pipeline},

@@ -36,6 +36,7 @@ func AgainstModel(t *testing.T, b redistest.Backend, options seckill.Options) {
 		saletest.Open(t, g, "tv", sale)
 		m := New(sale)
 		reader := saletest.NewReader()
+		buyer := rapid.SampledFrom([]string{"ann", "bob", "cid"})
 		id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"})
 		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
 			clock.Advance(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
@@ -43,24 +44,25 @@ func AgainstModel(t *testing.T, b redistest.Backend, options seckill.Options) {
 			switch rapid.IntRange(0, 7).Draw(rt, "op") {
 			case 0, 1, 2:
 				a := core.Attempt{
-					Actor: rapid.SampledFrom([]string{"ann", "bob", "cid"}).Draw(rt, "buyer"), Resource: "tv",
+					Actor: buyer.Draw(rt, "buyer"), Resource: "tv",
 					Cost: rapid.Int64Range(1, 3).Draw(rt, "quantity"), ID: id.Draw(rt, "id"),
 				}
 				d, err := g.Check(t.Context(), a)
 				if want := m.Reserve(a); err != nil || d.Reason != want {
 					rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
 				}
+				m.WantWaiting(rt, d)
 			case 3:
-				id := id.Draw(rt, "id")
-				d, err := g.Confirm(t.Context(), "tv", id)
-				if want := m.Confirm(id); err != nil || d.Reason != want {
-					rt.Fatalf("confirm %s: %+v (%v), want %q", id, d, err, want)
+				a := core.Attempt{Actor: buyer.Draw(rt, "buyer"), Resource: "tv", ID: id.Draw(rt, "id")}
+				d, err := g.Confirm(t.Context(), a)
+				if want := m.Confirm(a.Actor, a.ID); err != nil || d.Reason != want {
+					rt.Fatalf("confirm %+v: %+v (%v), want %q", a, d, err, want)
 				}
 			case 4:
-				id := id.Draw(rt, "id")
-				d, err := g.Cancel(t.Context(), "tv", id)
-				if want := m.Cancel(id); err != nil || d.Reason != want {
-					rt.Fatalf("cancel %s: %+v (%v), want %q", id, d, err, want)
+				a := core.Attempt{Actor: buyer.Draw(rt, "buyer"), Resource: "tv", ID: id.Draw(rt, "id")}
+				d, err := g.Cancel(t.Context(), a)
+				if want := m.Cancel(a.Actor, a.ID); err != nil || d.Reason != want {
+					rt.Fatalf("cancel %+v: %+v (%v), want %q", a, d, err, want)
 				}
 			case 5:
 				n, err := g.Sweep(t.Context(), "tv")
@@ -107,6 +109,7 @@ type Model struct {
 	failed       map[string][]string // the IDs of a buyer's failed reservations
 	Restocks     map[string]int64
 	Closed       bool
+	made         []string // the IDs of holds, in their order
 }
 
 // New returns the model of a sale that was just opened.
@@ -186,8 +189,30 @@ func (m *Model) Reserve(a core.Attempt) core.Reason {
 		m.Reservations[a.ID] = &saletest.Reservation{
 			Buyer: a.Actor, Quantity: a.Cost, State: "held", End: m.Now.Add(m.Sale.Hold),
 		}
+		m.made = append(m.made, a.ID)
 	}
 	return reason
+}
+
+// Waiting is what [seckill.WaitingOf] returns to a buyer who gets no more.
+func (m *Model) Waiting(buyer string) string {
+	for _, id := range slices.Backward(m.made) {
+		if r := m.Reservations[id]; r != nil && r.State == "held" && r.Buyer == buyer && m.Now.Before(r.End) {
+			return id
+		}
+	}
+	return ""
+}
+
+// WantWaiting checks what a refused buyer is told of what they hold.
+func (m *Model) WantWaiting(rt *rapid.T, d core.Decision) {
+	want := ""
+	if d.Reason == core.ReasonDuplicate {
+		want = m.Waiting(d.Attempt.Actor)
+	}
+	if got := seckill.WaitingOf(d); got != want {
+		rt.Fatalf("%+v: %q is said to be held, want %q", d, got, want)
+	}
 }
 
 // Sweep is the guard's.
@@ -240,9 +265,9 @@ func (m *Model) Values() map[string]saletest.Reservation {
 }
 
 // Confirm is the guard's.
-func (m *Model) Confirm(id string) core.Reason {
+func (m *Model) Confirm(buyer, id string) core.Reason {
 	r := m.Reservations[id]
-	if r == nil || r.State == "cancelled" || r.State == "forgotten" ||
+	if r == nil || r.Buyer != buyer || r.State == "cancelled" || r.State == "forgotten" ||
 		r.State == "expired" && m.Refused(r.Buyer, r.Quantity) != core.ReasonOK {
 		return core.ReasonGone
 	}
@@ -251,10 +276,10 @@ func (m *Model) Confirm(id string) core.Reason {
 }
 
 // Cancel is the guard's.
-func (m *Model) Cancel(id string) core.Reason {
+func (m *Model) Cancel(buyer, id string) core.Reason {
 	r := m.Reservations[id]
 	switch {
-	case r == nil:
+	case r == nil || r.Buyer != buyer:
 		return core.ReasonOK
 	case r.State == "sold":
 		return core.ReasonConflict

@@ -83,11 +83,11 @@ func (k Kind) ManyBuyersAndFaults(t *testing.T, b redistest.Backend) {
 			case !d.Allowed:
 			case rng.IntN(5) == 0: // walks away
 			case rng.IntN(4) == 0:
-				if _, err := g.Cancel(t.Context(), "tv", d.Attempt.ID); err != nil {
+				if _, err := g.Cancel(t.Context(), d.Attempt); err != nil {
 					t.Errorf("cancel: %v", err)
 				}
 			default:
-				confirmed, err := g.Confirm(t.Context(), "tv", d.Attempt.ID)
+				confirmed, err := g.Confirm(t.Context(), d.Attempt)
 				if err != nil || !confirmed.Allowed {
 					t.Errorf("confirm: %+v, %v", confirmed, err)
 				}

@@ -70,8 +70,8 @@ func (k Kind) LostPartsAreNoticedAndRestored(t *testing.T) {
 				}
 			}
 			for what, call := range map[string]func() error{
-				"confirm":   func() error { _, err := g.Confirm(t.Context(), item, "4"); return err },
-				"cancel":    func() error { _, err := g.Cancel(t.Context(), item, "4"); return err },
+				"confirm":   func() error { _, err := g.Confirm(t.Context(), held.Attempt); return err },
+				"cancel":    func() error { _, err := g.Cancel(t.Context(), held.Attempt); return err },
 				"commit":    func() error { return g.Settle(t.Context(), held, core.Commit) },
 				"sweep":     func() error { _, err := g.Sweep(t.Context(), item); return err },
 				"restock":   func() error { _, err := g.Restock(t.Context(), item, "q", 1); return err },

@@ -17,10 +17,8 @@ type Sales interface {
 	Engine() *core.Engine
 	Key(tag string, fields ...string) string
 	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
-	Confirm(ctx context.Context, item, id string) (core.Decision, error)
-	ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
-	Cancel(ctx context.Context, item, id string) (core.Decision, error)
-	CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Confirm(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Cancel(ctx context.Context, a core.Attempt) (core.Decision, error)
 	Sweep(ctx context.Context, item string) (int, error)
 	Status(ctx context.Context, item string) (seckill.Status, error)
 	Restock(ctx context.Context, item, id string, units int64) (seckill.Status, error)

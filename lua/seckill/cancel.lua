@@ -11,18 +11,17 @@
 --                       any
 --       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
 --                       call got it; 0, absent or empty: it goes back
---       4 buyer         encoded: whose reservation it has to be; absent or empty: anybody's. With a call: who
---                       made it, so that a call that has not come yet can be taken back
+--       4 buyer         encoded: whose reservation it has to be
 --       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's), lost
---                 PART (as seckill_reserve says)
---       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
---                 another call
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold), lost PART (as
+--                 seckill_reserve says)
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, made by
+--                 another call, or another buyer's
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
-local stays, named, now = ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5])
+local stays, named, now = ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
@@ -116,6 +115,9 @@ local function fail(reservation, state, record)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
+  if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+    redis.call('HDEL', reservations, 'held|' .. who)
+  end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
   redis.call('HINCRBY', sale, 'moves', '1')
@@ -141,7 +143,7 @@ end
 
 local record = redis.call('HGET', reservations, id)
 if not record then
-  if call ~= '' and named ~= '' then
+  if call ~= '' then
     -- A tombstone.
     extend(true)
     redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
@@ -151,8 +153,8 @@ if not record then
 end
 local state, buyer, units, finish, event, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S+)(.*)$')
 local quantity = tonumber(units)
-if named ~= '' and named ~= buyer then
-  return {'conflict', 0, '', 0, left, stock}
+if named ~= buyer then -- as if there were none: IDs can be guessed
+  return {'ok', 1, '', 0, left, stock}
 elseif state == 'sold' then
   return {'conflict', 0, buyer, quantity, left, stock}
 elseif call == '' and state ~= 'held' then

@@ -6,17 +6,15 @@
 --       4 reservations  hash, likewise
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reservation   the operation ID, encoded
---       2 buyer         encoded: whose reservation it has to be; absent or empty: anybody's
+--       2 buyer         encoded: whose reservation it has to be
 --       3 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), conflict (the reservation is another buyer's), gone (no such
---                 reservation, or it was cancelled, or its time is over and its units are taken), lost PART
---                 (as seckill_reserve says)
+--       reason    ok, not_ready (no such sale), gone (the buyer has no such reservation, or it was cancelled,
+--                 or its time is over and its units are taken), lost PART (as seckill_reserve says)
 --       replayed  1 when it was sold before
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, named = ARGV[1], ARGV[2] or ''
-local now = tonumber(ARGV[3])
+local id, named, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
@@ -54,8 +52,8 @@ if not record then
 end
 local state, buyer, units, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
 local quantity = tonumber(units)
-if named ~= '' and named ~= buyer then
-  return {'conflict', 0, '', 0, left, stock}
+if named ~= buyer then -- as if there were none: IDs can be guessed
+  return {'gone', 0, '', 0, left, stock}
 elseif state == 'sold' then
   return {'ok', 1, buyer, quantity, left, stock}
 elseif state == 'cancelled' then
@@ -77,6 +75,9 @@ end
 -- written.
 redis.call('ZREM', holds, id)
 redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, '-'}, ' ') .. words)
+if redis.call('HGET', reservations, 'held|' .. buyer) == id then
+  redis.call('HDEL', reservations, 'held|' .. buyer)
+end
 if state == 'held' then
   redis.call('HINCRBY', sale, 'held', '-' .. units)
 else

@@ -12,8 +12,9 @@
 --                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
 --                       "count |reservation event event |reservation ...", the last of a buyer that were
 --                       cancelled or expired, with the events that tell of it: 16, or as many as per_buyer,
---                       500 at most. Of earlier ones nothing is left. "restock|ID" -> units, see
---                       seckill_restock
+--                       500 at most. Of earlier ones nothing is left. "held|BUYER" -> "reservation
+--                       reservation ...", the last 16 that a buyer has held while having others, or the only
+--                       one that is held. "restock|ID" -> units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reclaim       how many expired holds an attempt returns to the stock at most
 --       2 now           milliseconds since 1970; empty: the server's clock
@@ -23,18 +24,19 @@
 --         quantity      units, 1 or more
 --         call          one word that names this call, so that a resend after a lost reply is no replay. A
 --                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
--- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock": duplicate or
---         sold_out where no hold has expired: an array costs the server more. For several attempts
---         {reply, ...}, as if one had asked after the other at this moment; not_ready and lost are one reply
+-- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock state wait" or
+--         "reason left stock": duplicate or sold_out where no hold has expired: an array costs the server
+--         more. For several attempts {reply, ...}, as if one had asked after the other at this moment;
+--         not_ready and lost are one reply
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
 --                 another quantity), in_progress (16 calls got the hold and have not settled), gone
 --                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
 --                 lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       state     held or sold when ok
+--       state     held or sold when ok; when duplicate the buyer's latest reservation that is held, or empty
 --       left      units left
---       wait      milliseconds: when held or in progress, until the hold ends; when early, until the sale
---                 opens; else 0
+--       wait      milliseconds: when held or in progress, until the hold ends; when duplicate, until that of
+--                 state ends; when early, until the sale opens; else 0
 --       more      1 when there may be more expired holds than were returned to the stock: call again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -134,11 +136,26 @@ repeat
     local had, quantity = has[buyer] or redis.call('HGET', buyers, buyer) or '0', units + 0
     if had + quantity > per_buyer then
       reason = 'duplicate'
+      for one in string.gmatch(redis.call('HGET', reservations, 'held|' .. buyer) or '', '%S+') do
+        local had_one = redis.call('HGET', reservations, one) or ''
+        local who, ends_at = string.match(had_one, '^held (%S+) %d+ (%d+)')
+        if who == buyer and ends_at - now > 0 then -- an ID that was forgotten may be another buyer's by now
+          said, wait = one, ends_at - now
+        end
+      end
     elseif left < quantity then
       reason = 'sold_out'
     else
       finish = finish or string.format('%.0f', now + hold)
-      local event = '-'
+      local event, theirs = '-', id
+      if had ~= '0' then
+        theirs = redis.call('HGET', reservations, 'held|' .. buyer)
+        theirs = theirs and theirs .. ' ' .. id or id
+        local _, earlier = string.gsub(theirs, ' ', ' ')
+        if earlier > 15 then
+          theirs = string.gsub(theirs, '^%S+ ', '')
+        end
+      end
       -- HINCRBY would search for the field twice. A number that is text already is cheaper.
       had = had == '0' and units or had + quantity
       redis.call('HSET', buyers, buyer, had)
@@ -148,7 +165,7 @@ repeat
           'ends', finish)
       end
       record = 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks .. ' +' .. call
-      redis.call('HSET', reservations, id, record)
+      redis.call('HSET', reservations, id, record, 'held|' .. buyer, theirs)
       if n < last then
         record_of[id], has[buyer] = record, had
       end
@@ -207,6 +224,9 @@ repeat
       if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
         redis.call('HDEL', buyers, who)
       end
+      if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+        redis.call('HDEL', reservations, 'held|' .. who)
+      end
       left = redis.call('HINCRBY', sale, 'left', back)
       redis.call('HINCRBY', sale, 'held', '-' .. back)
       redis.call('HINCRBY', sale, 'moves', '1')
@@ -235,7 +255,7 @@ repeat
     record_of, has, s[2], changed = {}, {}, nil, true
   elseif not more and (reason == 'duplicate' or reason == 'sold_out') then
     s[2] = s[2] or string.format('%.0f', left)
-    replies[n] = reason .. ' ' .. s[2] .. ' ' .. s[1]
+    replies[n] = reason .. ' ' .. s[2] .. ' ' .. s[1] .. (wait > 0 and ' ' .. said .. ' ' .. wait or '')
     n = n + 1
   else
     replies[n] = {reason, replayed, said, left, stock, wait, more or 0}

@@ -80,6 +80,9 @@ local function fail(reservation, state, record)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
   end
+  if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+    redis.call('HDEL', reservations, 'held|' .. who)
+  end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
   redis.call('HINCRBY', sale, 'moves', '1')

@@ -470,9 +470,9 @@ func ackedCall(t *testing.T, c *caller, g *seckill.Guard) {
 	case !d.Allowed:
 	case c.rng.IntN(4) == 0:
 		in.Op = "cancel"
-		c.do(in, func() (any, error) { return answer(g.Cancel(t.Context(), c.name, d.Attempt.ID)) })
+		c.do(in, func() (any, error) { return answer(g.Cancel(t.Context(), d.Attempt)) })
 	case c.rng.IntN(4) > 0:
 		in.Op = "confirm"
-		c.do(in, func() (any, error) { return answer(g.Confirm(t.Context(), c.name, d.Attempt.ID)) })
+		c.do(in, func() (any, error) { return answer(g.Confirm(t.Context(), d.Attempt)) })
 	}
 }

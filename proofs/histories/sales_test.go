@@ -29,7 +29,6 @@ const (
 type saleIn struct {
 	Op    string // reserve, undo, confirm, cancel, sweep, status
 	Buyer int
-	Named bool // confirm and cancel: the call names the buyer
 	Units int64
 	ID    int
 	Call  int   // of reserve and undo: the call that was made, and that is undone
@@ -204,11 +203,7 @@ func (s *saleState) undo(in saleIn) {
 func (s *saleState) confirm(in saleIn, buckets bool) core.Reason {
 	r := &s.reservations[in.ID]
 	switch {
-	case r.state == unknownID:
-		return core.ReasonGone
-	case in.Named && r.buyer != uint8(in.Buyer):
-		return core.ReasonConflict
-	case r.state == cancelled:
+	case r.state == unknownID, r.buyer != uint8(in.Buyer), r.state == cancelled:
 		return core.ReasonGone
 	case r.state == expired:
 		if buckets && s.refused(r.buyer, int64(r.units)) != "" {
@@ -227,8 +222,8 @@ func (s *saleState) confirm(in saleIn, buckets bool) core.Reason {
 func (s *saleState) cancel(in saleIn) core.Reason {
 	r := &s.reservations[in.ID]
 	switch {
-	case r.state == unknownID:
-	case in.Named && r.buyer != uint8(in.Buyer), r.state == sold:
+	case r.state == unknownID, r.buyer != uint8(in.Buyer):
+	case r.state == sold:
 		return core.ReasonConflict
 	case r.state == held:
 		s.dead[homes[r.buyer]] |= r.calls
@@ -317,10 +312,8 @@ func (s *saleState) step(op saleIn, answer saleOut, buckets bool) bool {
 type saleGuard interface {
 	core.Guard
 	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
-	Confirm(ctx context.Context, item, id string) (core.Decision, error)
-	ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
-	Cancel(ctx context.Context, item, id string) (core.Decision, error)
-	CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Confirm(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Cancel(ctx context.Context, a core.Attempt) (core.Decision, error)
 	Sweep(ctx context.Context, item string) (int, error)
 	Status(ctx context.Context, item string) (seckill.Status, error)
 }
@@ -414,16 +407,11 @@ func saleCall(t *testing.T, c *caller, g saleGuard, buckets int) {
 	}
 }
 
-// saleEnd ends a reservation, or leaves it. Who could not reserve tries it as the buyer that they are.
+// saleEnd ends a reservation, or leaves it. Who could not reserve tries it too.
 func saleEnd(t *testing.T, c *caller, g saleGuard, d core.Decision, in saleIn) {
-	byName := func(all, buyers func() (core.Decision, error)) func() (any, error) {
-		in.Named = !d.Allowed || c.rng.IntN(2) == 0
+	byName := func(end func(context.Context, core.Attempt) (core.Decision, error)) func() (any, error) {
 		return func() (any, error) {
-			end := all
-			if in.Named {
-				end = buyers
-			}
-			d, err := end()
+			d, err := end(t.Context(), d.Attempt)
 			return saleOut{Reason: d.Reason}, err
 		}
 	}
@@ -433,14 +421,10 @@ func saleEnd(t *testing.T, c *caller, g saleGuard, d core.Decision, in saleIn) {
 		in.Op = "undo"
 		c.do(in, func() (any, error) { return nil, g.Settle(t.Context(), d, core.Rollback) })
 	case kind == 1:
-		end := byName(func() (core.Decision, error) { return g.Cancel(t.Context(), c.name, d.Attempt.ID) },
-			func() (core.Decision, error) { return g.CancelAttempt(t.Context(), d.Attempt.WithoutCall()) })
 		in.Op = "cancel"
-		c.do(in, end)
+		c.do(in, byName(g.Cancel))
 	case kind == 2 || kind == 3:
-		end := byName(func() (core.Decision, error) { return g.Confirm(t.Context(), c.name, d.Attempt.ID) },
-			func() (core.Decision, error) { return g.ConfirmAttempt(t.Context(), d.Attempt) })
 		in.Op = "confirm"
-		c.do(in, end)
+		c.do(in, byName(g.Confirm))
 	}
 }

@@ -184,7 +184,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		})
 		return err
 	}
-	confirmed, err := g.confirm(ctx, d.Attempt)
+	confirmed, err := g.Confirm(ctx, d.Attempt)
 	if err == nil && !confirmed.Allowed {
 		// The buyer may have been told of the purchase, so the observer has to see it.
 		err = fmt.Errorf("%w (%s)", core.ErrGone, confirmed.Reason)
@@ -193,50 +193,14 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	return err
 }
 
-// Confirm is [seckill.Guard.Confirm]. It asks all buckets for the reservation, since each knows the IDs of
-// its own buyers. An ID under which buyers of different buckets have reserved, and not cancelled, is an
-// ErrInvalid. ConfirmAttempt and Settle know the buyer and ask one bucket. The same holds for Cancel.
-func (g *Guard) Confirm(ctx context.Context, item, id string) (core.Decision, error) {
-	return g.confirm(ctx, core.Attempt{Resource: item, ID: id})
+// Confirm is [seckill.Guard.Confirm]. It asks the buyer's bucket.
+func (g *Guard) Confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	return g.end(ctx, "confirm", a, g.parts.Confirm)
 }
 
-// ConfirmAttempt is [seckill.Guard.ConfirmAttempt].
-func (g *Guard) ConfirmAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	if a.Actor == "" {
-		return g.parts.ConfirmAttempt(ctx, a) // which says what is missing
-	}
-	return g.confirm(ctx, a)
-}
-
-func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.end(ctx, "confirm", a, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-		if a.Actor == "" {
-			return g.parts.Confirm(ctx, a.Resource, a.ID)
-		}
-		return g.parts.ConfirmAttempt(ctx, a)
-	})
-}
-
-// Cancel is [seckill.Guard.Cancel]: see [Guard.Confirm].
-func (g *Guard) Cancel(ctx context.Context, item, id string) (core.Decision, error) {
-	return g.cancel(ctx, core.Attempt{Resource: item, ID: id})
-}
-
-// CancelAttempt is [seckill.Guard.CancelAttempt].
-func (g *Guard) CancelAttempt(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	if a.Actor == "" {
-		return g.parts.CancelAttempt(ctx, a) // which says what is missing
-	}
-	return g.cancel(ctx, a)
-}
-
-func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.end(ctx, "cancel", a, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-		if a.Actor == "" {
-			return g.parts.Cancel(ctx, a.Resource, a.ID)
-		}
-		return g.parts.CancelAttempt(ctx, a)
-	})
+// Cancel is [seckill.Guard.Cancel].
+func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	return g.end(ctx, "cancel", a, g.parts.Cancel)
 }
 
 // end ends a reservation by f, which is called with the bucket as the attempt's resource.
@@ -249,8 +213,8 @@ func (g *Guard) end(
 	}
 	begun := time.Now()
 	d := core.Decision{Guard: g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
-	err := fmt.Errorf("%w: %s needs an item and an operation ID", core.ErrInvalid, op)
-	if a.Resource != "" && a.ID != "" {
+	err := fmt.Errorf("%w: %s needs an actor, a resource and an operation ID", core.ErrInvalid, op)
+	if a.Actor != "" && a.Resource != "" && a.ID != "" {
 		var found bool
 		found, err = g.locate(ctx, a.Resource, func(at *spread) (found bool, err error) {
 			d, err = at.end(ctx, a, f)

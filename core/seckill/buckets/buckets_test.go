@@ -188,7 +188,7 @@ func TestBucketsTakeBackHoldsOfOthers(t *testing.T) {
 		if err := g.Settle(t.Context(), last, core.Commit); !errors.Is(err, core.ErrGone) {
 			t.Errorf("confirming late with none left: %v", err)
 		}
-		endOf(t, g.cancel, ask)
+		endOf(t, g.Cancel, ask)
 		guardtest.Settle(t, g, last, core.Commit) // late, with units from the other bucket
 		wantStatus(t, g, "tv", 250, 0, 150)
 	})
@@ -504,55 +504,38 @@ func TestBucketLost(t *testing.T) {
 	})
 }
 
-func TestBucketsEndByNameAlone(t *testing.T) {
+// TestBucketsEndByName: each bucket has orders of one name, and who names the buyer means theirs.
+func TestBucketsEndByName(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newGuard(guardtest.NewEngine(b))
 		openSale(t, g, "tv", 8, seckill.Sale{Stock: 80, PerBuyer: 9})
 		at := spreadOf(t, g, "tv", 8)
-		end := func(f func(context.Context, string, string) (core.Decision, error), id string, want core.Reason,
-			replayed bool) core.Decision {
+		end := func(f func(context.Context, core.Attempt) (core.Decision, error), a core.Attempt,
+			want core.Reason, replayed bool) {
 			t.Helper()
-			d, err := f(t.Context(), "tv", id)
+			d, err := f(t.Context(), a)
 			if err != nil {
 				t.Fatal(err)
 			}
 			guardtest.WantReason(t, d, want)
-			if d.Replayed != replayed {
-				t.Fatalf("%+v: replayed", d)
+			if d.Replayed != replayed || d.Attempt.Actor != a.Actor {
+				t.Fatalf("%+v: want %+v, replayed: %v", d, a, replayed)
 			}
-			return d
 		}
 		for bucket := range 8 {
-			buyer := buyerOf(at, bucket, 0)
-			paid, failed := fmt.Sprint("paid ", bucket), fmt.Sprint("failed ", bucket)
-			guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: paid})
-			guardtest.Check(t, g, core.Attempt{Actor: buyer, Resource: "tv", ID: failed})
+			paid := core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: "tv", ID: "paid"}
+			failed := paid
+			failed.ID = "failed"
+			guardtest.Check(t, g, paid)
+			guardtest.Check(t, g, failed)
 			for again := range 2 {
-				if d := end(g.Confirm, paid, core.ReasonOK, again == 1); d.Attempt.Actor != buyer {
-					t.Errorf("%+v, want %s", d, buyer)
-				}
+				end(g.Confirm, paid, core.ReasonOK, again == 1)
 				end(g.Cancel, failed, core.ReasonOK, again == 1)
 			}
 			end(g.Cancel, paid, core.ReasonConflict, false)
 			end(g.Confirm, failed, core.ReasonGone, false)
 		}
 		wantStatus(t, g, "tv", 72, 0, 8)
-
-		for bucket := range 2 { // two orders of the same name, which is nobody's fault but the program's
-			guardtest.WantReason(t, guardtest.Check(t, g,
-				core.Attempt{Actor: buyerOf(at, bucket, 0), Resource: "tv", ID: "same"}), core.ReasonOK)
-		}
-		for _, f := range []func(context.Context, string, string) (core.Decision, error){g.Confirm, g.Cancel} {
-			if d, err := f(t.Context(), "tv", "same"); !guardtest.IsInvalid(err) || d.Allowed {
-				t.Errorf("%+v, %v: want an error, since two have that ID", d, err)
-			}
-		}
-		wantStatus(t, g, "tv", 70, 2, 8)
-		first, second := buyerOf(at, 0, 0), buyerOf(at, 1, 0) // who knows the buyer knows which is meant
-		endOf(t, g.cancel, core.Attempt{Actor: first, Resource: "tv", ID: "same"})
-		end(g.Confirm, "same", core.ReasonOK, false)
-		wantStatus(t, g, "tv", 71, 0, 9)
-		endOf(t, g.confirm, core.Attempt{Actor: second, Resource: "tv", ID: "same"})
 	})
 }
 
@@ -623,13 +606,14 @@ func TestBucketsExpireTogether(t *testing.T) {
 		if ttl := b.Client.PTTL(t.Context(), g.rootKeys("tv")[0]).Val(); ttl > 31*day {
 			t.Errorf("the root lives on for %v already", ttl)
 		}
+		other := core.Attempt{Actor: "ann", Resource: "tv", ID: "op 2"}
 		changes := map[string]func(){
 			"reserve": func() { guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}) },
 			"confirm": func() { guardtest.Settle(t, g, d, core.Commit) },
 			"restock": func() { g.Restock(t.Context(), "tv", "r", 5) },
-			"cancel":  func() { g.Cancel(t.Context(), "tv", "op 2") },
+			"cancel":  func() { g.Cancel(t.Context(), other) },
 		}
-		guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op 2"})
+		guardtest.Check(t, g, other)
 		for what, change := range changes {
 			pass(4 * day)
 			// which is no change
@@ -918,10 +902,10 @@ func TestAnotherBucketsIDKeepsNobodyFromConfirming(t *testing.T) {
 			guardtest.WantReason(t, guardtest.Check(t, g,
 				core.Attempt{Actor: buyer, Resource: "tv", ID: "order"}), core.ReasonOK)
 		}
-		endOf(t, g.ConfirmAttempt, core.Attempt{Actor: ann, Resource: "tv", ID: "order"})
+		endOf(t, g.Confirm, core.Attempt{Actor: ann, Resource: "tv", ID: "order"})
 		wantStatus(t, g, "tv", 38, 1, 1)
-		endOf(t, g.CancelAttempt, core.Attempt{Actor: mallory, Resource: "tv", ID: "order"})
-		d, err := g.Confirm(t.Context(), "tv", "order") // what was cancelled is in nobody's way
+		endOf(t, g.Cancel, core.Attempt{Actor: mallory, Resource: "tv", ID: "order"})
+		d, err := g.Confirm(t.Context(), core.Attempt{Actor: ann, Resource: "tv", ID: "order"})
 		if err != nil || !d.Replayed || d.Attempt.Actor != ann {
 			t.Errorf("%+v, %v: want Ann's sale", d, err)
 		}

@@ -8,8 +8,7 @@
 // package seckill. A buyer always has the same bucket, so PerBuyer is exact. A bucket that runs out of stock
 // borrows from the others, and the item is sold out only when all of them together are.
 //
-// Check, ConfirmAttempt, CancelAttempt and Settle usually take one call to Redis, with any number of buckets.
-// To find out that the item is sold out takes a call to each bucket. So do Confirm, Cancel, Status, Restock,
-// Close, Sweep, Verify and Events. Confirm and Cancel find a reservation by its operation ID alone only if
-// the ID is unique in the sale.
+// Check, Confirm, Cancel and Settle usually take one call to Redis, with any number of buckets. To find out
+// that the item is sold out takes a call to each bucket. So do Status, Restock, Close, Sweep, Verify and
+// Events.
 package buckets

@@ -44,10 +44,11 @@ func TestEachCallIsObservedOnce(t *testing.T) {
 	openSale(t, g, "tv", 2, seckill.Sale{Stock: 2, PerBuyer: 2})
 	d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", Cost: 2, ID: "o"}) // borrows
 	guardtest.Settle(t, g, d, core.Commit)
+	none := core.Attempt{Actor: "ann", Resource: "tv", ID: "none"}
 	for _, call := range []func() error{
 		func() error { _, err := g.Sweep(t.Context(), "tv"); return err },
 		func() error { _, err := g.Restock(t.Context(), "tv", "r", 1); return err },
-		func() error { _, err := g.Cancel(t.Context(), "tv", "none"); return err },
+		func() error { _, err := g.Cancel(t.Context(), none); return err },
 		func() error { return g.Close(t.Context(), "tv") },
 		func() error { return g.Discard(t.Context(), "tv") },
 	} {

@@ -180,7 +180,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 				t.Errorf("%s: %+v", script.Name(), d)
 			}
 			wantStatus(t, other, script.Name(), 3, 5, 0)
-			if d, err := g.Confirm(t.Context(), script.Name(), "op"); err != nil || !d.Allowed {
+			if d, err := g.Confirm(t.Context(), d.Attempt); err != nil || !d.Allowed {
 				t.Errorf("%s: %+v, %v", script.Name(), d, err)
 			}
 			if err := g.Close(t.Context(), script.Name()); err != nil {
@@ -400,7 +400,7 @@ func TestBucketsAgainstModel(t *testing.T) {
 				m.Now = clock.Now()
 				g := guards[rapid.IntRange(0, 1).Draw(rt, "process")]
 				who := buyer.Draw(rt, "buyer")
-				// of one buyer: see TestBucketsEndByNameAlone
+				// of one buyer: other buckets do not know it
 				id := who + rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "id")
 				switch rapid.IntRange(0, 9).Draw(rt, "op") {
 				case 0, 1, 2:
@@ -409,18 +409,19 @@ func TestBucketsAgainstModel(t *testing.T) {
 					if want := m.Reserve(a); err != nil || d.Reason != want {
 						rt.Fatalf("reserve %+v: %+v (%v), want %q", a, d, err, want)
 					}
+					m.WantWaiting(rt, d)
 				case 3:
 					if r := m.Reservations[id]; r != nil && r.State == "expired" &&
 						m.Refused(r.Buyer, r.Quantity) == core.ReasonSoldOut {
 						m.Sweep() // who borrows for it takes holds back whose time is over
 					}
-					d, err := g.Confirm(t.Context(), "tv", id)
-					if want := m.Confirm(id); err != nil || d.Reason != want {
+					d, err := g.Confirm(t.Context(), core.Attempt{Actor: who, Resource: "tv", ID: id})
+					if want := m.Confirm(who, id); err != nil || d.Reason != want {
 						rt.Fatalf("confirm %s: %+v (%v), want %q", id, d, err, want)
 					}
 				case 4:
-					d, err := g.Cancel(t.Context(), "tv", id)
-					if want := m.Cancel(id); err != nil || d.Reason != want {
+					d, err := g.Cancel(t.Context(), core.Attempt{Actor: who, Resource: "tv", ID: id})
+					if want := m.Cancel(who, id); err != nil || d.Reason != want {
 						rt.Fatalf("cancel %s: %+v (%v), want %q", id, d, err, want)
 					}
 				case 5:

@@ -87,8 +87,8 @@ func TestOneIDAtOnceHearsOneAnswer(t *testing.T) {
 				if _, err := by(other, at).lend(t.Context(), 1, 3, 1); err != nil { // to be borrowed again
 					t.Fatal(err)
 				}
-				rdb.happen = func() { endOf(t, other.ConfirmAttempt, a) }
-				if d, err := g.ConfirmAttempt(t.Context(), a); err != nil || !d.Allowed {
+				rdb.happen = func() { endOf(t, other.Confirm, a) }
+				if d, err := g.Confirm(t.Context(), a); err != nil || !d.Allowed {
 					t.Errorf("%+v, %v: want the sale of the other call", d, err)
 				}
 				wantStatus(t, g, kind, 0, 0, 1)

@@ -4,18 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -181,10 +176,7 @@ func (s *spread) keep(ctx context.Context) {
 func (s *spread) end(
 	ctx context.Context, a core.Attempt, f func(ctx context.Context, a core.Attempt) (core.Decision, error),
 ) (core.Decision, error) {
-	n, err := s.bucketOf(ctx, a)
-	if err != nil {
-		return core.Decision{Guard: s.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}, err
-	}
+	n := s.homeOf(a.Actor)
 	a.Resource = s.tags[n]
 	d, err := f(ctx, a)
 	if err == nil && lacksUnits(d) {
@@ -195,63 +187,4 @@ func (s *spread) end(
 		s.changed(ctx)
 	}
 	return d, err
-}
-
-// bucketOf returns the number of the bucket that has an attempt's reservation: the buyer's where the attempt
-// names one. Otherwise it asks all buckets. A cancelled reservation counts only where no bucket has another.
-// An ID under which two buckets have reservations is an ErrInvalid: nobody knows which is meant.
-func (s *spread) bucketOf(ctx context.Context, a core.Attempt) (int, error) {
-	if a.Actor != "" {
-		return s.homeOf(a.Actor), nil
-	}
-	states := make([]string, len(s.tags))
-	err := s.each(func(n int, tag string) (err error) {
-		states[n], err = s.stateOf(ctx, n, a.ID)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	found, know := 0, 0
-	for n, state := range states {
-		if state != "" && state != stateCancelled && state != stateLost {
-			found, know = n, know+1
-		}
-	}
-	lost := slices.Index(states, stateLost)
-	switch {
-	case know == 0 && lost >= 0:
-		return lost, nil // it has to say so
-	case know == 0:
-		return max(slices.Index(states, stateCancelled), 0), nil // or bucket 0, which says that there is none
-	case know == 1:
-		return found, nil
-	}
-	return 0, fmt.Errorf("%w: %d buyers have a reservation %.100q: "+
-		"IDs must be unique in a sale to be used without the buyer", core.ErrInvalid, know, a.ID)
-}
-
-const (
-	stateCancelled = "cancelled"
-	stateLost      = "lost" // the bucket is
-)
-
-// stateOf returns the state of a reservation in a bucket, empty when it has none.
-func (s *spread) stateOf(ctx context.Context, n int, id string) (string, error) {
-	keys := s.keys(n)
-	fields, err := script.Query(ctx, s.g.Engine().Runner,
-		redis.NewSliceCmd(ctx, "hmget", keys[3], "|", script.Encode(id)))
-	if err != nil {
-		return "", err
-	}
-	if len(fields) == 2 && fields[0] != nil { // '|' is there from the opening on
-		record, _ := fields[1].(string)
-		state, _, _ := strings.Cut(record, " ")
-		return state, nil
-	}
-	there, err := script.Query(ctx, s.g.Engine().Runner, redis.NewIntCmd(ctx, "exists", keys[0]))
-	if err != nil || there == 0 {
-		return stateLost, err
-	}
-	return "", fmt.Errorf("%w: reservations of %.100q, bucket %d: call Repair", seckill.ErrLost, s.item, n)
 }
