@@ -3,6 +3,7 @@
 -- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that
 -- was lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and
 -- has a pass that has not ended, waits at their place again.
+--
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters

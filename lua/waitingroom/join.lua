@@ -4,6 +4,7 @@
 -- A number is the second in which the room was made (base), and an index in it, from 65,536 on. Indices below
 -- are for those whose number somebody else has had (see enter). A visitor's place in the line is the index;
 -- for those who came before the opening, another one of theirs, which is drawn.
+--
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters

@@ -1,5 +1,6 @@
 -- Waiting room: ends a visitor's pass or wait. A pass that is given back frees its place at once, unless 500
 -- others were not long ago, of which the processes still have to hear.
+--
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters

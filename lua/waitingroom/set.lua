@@ -1,4 +1,5 @@
 -- Waiting room: sets what an operator decides. All processes obey with their next call.
+--
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters

@@ -1,5 +1,6 @@
 -- Waiting room: notes who is here, renews passes, calls those who are next, and tells how the room stands.
 -- Each process asks once a second.
+--
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
