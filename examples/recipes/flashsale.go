@@ -1,0 +1,38 @@
+package recipes
+
+import (
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// FlashSale is [PayLater] for more visitors than the shop bears: a limit by address, then the waiting room,
+// then the sale. When the last unit is paid, all who wait are told that it is sold out.
+func FlashSale(gate *core.Engine, room *waitingroom.Guard, sale *seckill.Guard,
+	proxies ...keyfuncs.IPOption) http.Handler {
+	// A middleware of its own: a rule beside the room's would get its units back from all who have to wait.
+	front := nethttpmw.PerIP(gate, limit.PerMinute(300), proxies...)
+	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()}
+	// Who holds a unit may pay, also when their pass has ended, or when the room is closed.
+	paying := visitors
+	paying.Rollout = nethttpmw.Shadow()
+
+	paid := func(r *http.Request) {
+		if d, ok := nethttpmw.Decision(r.Context(), room.Name()); ok {
+			_ = room.Leave(r.Context(), d) // an error: the place is free after Idle
+		}
+		s, err := sale.Status(r.Context(), r.PathValue("sku"))
+		if err == nil && s.Sold == s.Stock { // sold_out alone would not do: what is held may come back
+			_ = room.Close(r.Context(), "sold out")
+		}
+	}
+	shop, mux := PayLater(sale, paid), http.NewServeMux()
+	mux.Handle("/", nethttpmw.HTTP(visitors)(shop))
+	mux.Handle("POST /sales/{sku}/payments", nethttpmw.HTTP(paying)(shop))
+	return front(mux)
+}
