@@ -32,6 +32,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/internal/saletest"
@@ -406,6 +407,15 @@ func everyOperation(r *aclRun) {
 	r.check(pay, order)
 	r.settle(pay, core.Attempt{Actor: "ann", ID: "o2", Resource: "order"}, core.Rollback)
 	r.must(pay.Reset(r.ctx, order))
+
+	room := waitingroom.New(r.gate, "room", waitingroom.Options{Capacity: 1,
+		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
+	inside := r.check(room, core.Attempt{Actor: "ann"})
+	r.check(room, core.Attempt{Actor: "bob"})
+	_, err = room.Peek(r.ctx)
+	r.must(err)
+	r.must(room.Pause(r.ctx))
+	r.must(room.Leave(r.ctx, inside))
 
 	gifts := redpacket.New(r.gate, "gift", redpacket.Options{})
 	_, err = gifts.Create(r.ctx, "p1",

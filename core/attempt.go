@@ -35,6 +35,9 @@ type Attempt struct {
 	// Origin is where the attempt came from, such as an address or a device, for later investigation. No guard
 	// decides by it; votes keeps it in its audit stream. May be empty.
 	Origin string
+	// Token is what the client has kept of an earlier decision: see Decision.Token. Guards whose Traits do not
+	// say KeepsToken ignore it.
+	Token string
 
 	// Shadow reports that the caller only observes the answer and lets the attempt pass in any case. Guards
 	// decide as usual. Observers can distinguish such denials from those that took effect.

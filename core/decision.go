@@ -48,6 +48,10 @@ type Decision struct {
 	// operation, for permits of a semaphore and for a lock the lease.
 	ResetAfter time.Duration
 
+	// Token is text that the client keeps and sends with its next attempts, as Attempt.Token. It belongs to
+	// the client alone: do not log it. Empty: the client keeps what it has. See Traits.KeepsToken.
+	Token string
+
 	claim any
 }
 

@@ -60,6 +60,9 @@ type Traits struct {
 	// Spends reports whether the cost of an attempt may be an estimate: Settle takes [CommitCost] and corrects
 	// it. When it is false, CommitCost is Commit. An adapter ignores it for a guard that Confirms.
 	Spends bool
+	// KeepsToken reports whether clients keep the Token of the guard's decisions, allowed or not. An adapter
+	// passes it on, and gives it to the guard with the client's next attempt.
+	KeepsToken bool
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
 	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace

@@ -52,6 +52,7 @@ type Event struct {
 	//	             lease was over, dead, whose handler panicked
 	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket
+	//	peek set_capacity pause close open leave    waitingroom
 	//	breaker                        see Breaker
 	//	refuse                         see Key
 	Op string

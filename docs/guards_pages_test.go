@@ -35,6 +35,7 @@ var guardPages = map[string]struct {
 	"lock":           {[]string{"core/lock.Options"}, "lock"},
 	"delay":          {[]string{"core/delay.Options", "core/delay.WorkOptions"}, ""},
 	"deferred":       {[]string{"deferred.Options"}, ""},
+	"waiting-room":   {[]string{"core/waitingroom.Options"}, "waitingroom"},
 }
 
 // TestEachGuardHasAPage: each package of a guard has a page, and each page has the same sections.
@@ -51,6 +52,9 @@ func TestEachGuardHasAPage(t *testing.T) {
 		}
 	}
 	for name := range everyguard.Kinds() {
+		if name == "waitingroom" {
+			name = "waiting-room"
+		}
 		if _, ok := guardPages[name]; !ok && !strings.HasPrefix(name, "limit") &&
 			name != "seckill/buckets" { // which is on the page of sales
 			t.Errorf("docs/guards has no page for %s", name)

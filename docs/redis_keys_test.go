@@ -32,7 +32,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // TestMain runs the tests in the root of the module, from which the documents name files.
@@ -205,6 +207,16 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	}
 	lose.armed.Store(false)
 
+	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 2,
+		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
+	leaver := check(room, core.Attempt{Actor: "ann"})
+	must(room.Leave(ctx, leaver))
+	check(room, core.Attempt{Actor: "bob"})
+	many := []any{"", 2, 600_000, 120_000, 30_000, 25_000, 86_400_000, 0, 0, "0 0    open  ", 1, 1}
+	join := script.New("join", lua.Source("waitingroom/join"), script.AtMostOnce)
+	_, err = gate.RunWithin(ctx, time.Second, join, keysOfRoom(room), many...) // one is called, one waits
+	must(err)
+
 	account := lock.New(gate, "account", lock.Options{Wait: time.Minute})
 	check(account, core.Attempt{Actor: "Ann ü", Resource: "a7"})
 	waits.Go(func() { // until the test ends
@@ -267,4 +279,12 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	own := script.New("own", "return redis.call('SET', KEYS[1], '1', 'PX', '60000')", script.Idempotent)
 	_, err = gate.Run(ctx, own, []string{gate.Key("seen", "ann", "page 1")})
 	must(err)
+}
+
+// keysOfRoom returns the keys of a waiting room in the order of its scripts.
+func keysOfRoom(g *waitingroom.Guard) (keys []string) {
+	for _, field := range []string{"room", "here", "seen", "taken", "inside", "passes", "called", "left"} {
+		keys = append(keys, g.Key("room", field))
+	}
+	return keys
 }

@@ -46,7 +46,7 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 		p.passes = true
 		return
 	case isPreflight(req.Request) && !r.CountPreflights:
-		if p.passes = r.traits.KeepsOnFailure; !p.passes {
+		if p.passes = r.traits.KeepsOnFailure && !r.traits.KeepsToken; !p.passes {
 			warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
 			p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
 			p.err = &keyError{field: "preflight"}

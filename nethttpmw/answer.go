@@ -217,6 +217,8 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
 	if o, ok := replayOf(f.Decision, r.Request); ok {
 		f.Status = o.Status
+	} else if status := f.described().PageStatus; status != 0 && isPageView(r.Request) {
+		f.Status = status
 	}
 	refusing := &entry{rule: rule, decision: f.Decision}
 	if f.Decision.Reason != f.Reason {
@@ -258,7 +260,7 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 		f.replay(w, r, o)
 		return
 	}
-	form := negotiate(r.Header["Accept"])
+	form := f.form(r)
 	text := f.text(r, form)
 	body := f.body(form, text, r)
 	header := w.Header()
@@ -300,6 +302,9 @@ func (f *Refusal) setHeaders(header http.Header, v *values) {
 		v.set(header, "Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	v.set(header, "Cache-Control", "no-store")
+	if f.described().PageStatus != 0 {
+		header.Set("X-Robots-Tag", "noindex")
+	}
 	expose(header)
 	if f.deferral != nil {
 		header.Set("Location", f.deferral.Location)

@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -27,6 +28,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonBusy:             http.StatusTooManyRequests,
 		core.ReasonQuota:            http.StatusTooManyRequests,
 		core.ReasonEarly:            http.StatusTooManyRequests,
+		waitingroom.ReasonWaiting:   http.StatusTooManyRequests,
+		waitingroom.ReasonElsewhere: http.StatusTooManyRequests,
 		core.ReasonDuplicate:        http.StatusConflict,
 		core.ReasonNotOpen:          http.StatusConflict,
 		core.ReasonClosed:           http.StatusConflict,

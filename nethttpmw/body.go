@@ -33,6 +33,9 @@ func (f *Refusal) text(r *http.Request, form form) (text Text) {
 		text.Detail = cmp.Or(text.Detail, f.lacks(form))
 	}
 	if form == formPage {
+		if text == (Text{}) && len(answer.Pages) > 0 {
+			text = textIn(answer.Pages, r.Header["Accept-Language"])
+		}
 		text.Title = cmp.Or(text.Title, answer.PageTitle)
 		text.Detail = cmp.Or(text.Detail, answer.PageDetail)
 	}

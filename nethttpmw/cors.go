@@ -17,7 +17,7 @@ func isPreflight(r *http.Request) bool {
 
 // exposable are the fields that pages of other origins may read only if they are exposed.
 var exposable = []string{"RateLimit", "RateLimit-Policy", "Retry-After", "X-RateLimit-Limit",
-	"X-RateLimit-Remaining", "X-RateLimit-Reset", ReplayedHeader}
+	"X-RateLimit-Remaining", "X-RateLimit-Reset", ReplayedHeader, TokenHeader}
 
 const exposedFields = "Access-Control-Expose-Headers"
 

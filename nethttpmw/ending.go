@@ -157,6 +157,7 @@ func (p *Passage) decide(status int, over bool) bool {
 	if p.nobody {
 		p.nobody = false
 		p.judge(StatusClientGone)
+		p.keepTokens(p.response.header)
 		p.phase = phaseSent
 		return true
 	}

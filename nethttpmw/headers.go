@@ -84,8 +84,38 @@ type fields struct {
 	// values are those of RateLimit-Policy and RateLimit. Headers refer to them, so they never change.
 	values [2]string
 	// spent is the number of seconds until the last of the used-up limits resets.
-	spent  int64
+	spent int64
+	rare  *rare // nil: nothing of it; one pointer, since each request has fields
+}
+
+// rare is what few rules have.
+type rare struct {
 	legacy *legacy // nil: no rule has legacy fields
+	tokens *token  // that the client keeps; nil: none
+}
+
+// more returns what few rules have, for the first time too.
+func (f *fields) more() *rare {
+	if f.rare == nil {
+		f.rare = new(rare)
+	}
+	return f.rare
+}
+
+// legacy returns the figures of the legacy fields; nil: there are none.
+func (f *fields) legacy() *legacy {
+	if f.rare == nil {
+		return nil
+	}
+	return f.rare.legacy
+}
+
+// tokens returns what the client keeps; nil: nothing.
+func (f *fields) tokens() *token {
+	if f.rare == nil {
+		return nil
+	}
+	return f.rare.tokens
 }
 
 // legacy are the figures of the rule that the legacy fields describe.
@@ -100,6 +130,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
 	for _, e := range entries {
+		f.appendToken(r.Request, e)
 		if s, ok := e.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if refusing == nil {
@@ -108,6 +139,7 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 		}
 	}
 	if refusing != nil {
+		f.appendToken(r.Request, refusing)
 		if s, ok := refusing.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
@@ -198,8 +230,8 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
 	}
-	if s.rule.Headers.Legacy && (f.legacy == nil || remaining < f.legacy.remaining) {
-		f.legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
+	if l := f.legacy(); s.rule.Headers.Legacy && (l == nil || remaining < l.remaining) {
+		f.more().legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
 	}
 	return appendKey(b, s.key)
 }
@@ -291,9 +323,10 @@ func (f *fields) set(h http.Header) {
 			h[name] = append(h[name], value)
 		}
 	}
-	if f.legacy != nil {
-		f.legacy.put(h)
+	if l := f.legacy(); l != nil {
+		l.put(h)
 	}
+	keep(h, f.tokens())
 }
 
 func (l *legacy) put(h http.Header) {

@@ -1,7 +1,6 @@
 package nethttpmw
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"html"
@@ -12,7 +11,8 @@ import (
 )
 
 // Pages have no reload by themselves (meta refresh): all who wait for a sale would come back in the same
-// moment, and readers with a screen reader would lose their place.
+// moment, and readers with a screen reader would lose their place. Who waits in line has a time of their own:
+// see appendLine.
 
 // pageStyle is the style sheet of pages. It follows the browser's light or dark mode.
 const pageStyle = ":root{color-scheme:light dark}" +
@@ -53,6 +53,9 @@ func sourceHash(text string) string {
 
 // pagePolicy returns the Content-Security-Policy of the refusal's page.
 func (f *Refusal) pagePolicy() string {
+	if f.described().Waits {
+		return policyOfLinePage
+	}
 	if f.RetryAfter() > 0 {
 		return policyOfWaitingPage
 	}
@@ -62,7 +65,8 @@ func (f *Refusal) pagePolicy() string {
 // page returns a page without external resources. Without scripts it says at which moment, and how long from
 // now, its reader can come back; with scripts it counts down.
 func (f *Refusal) page(text Text, r *http.Request) []byte {
-	title, lang := html.EscapeString(text.Title), html.EscapeString(cmp.Or(text.Lang, "en"))
+	title, lang := html.EscapeString(text.Title), html.EscapeString(langOf(text))
+	waits := f.described().Waits
 	b := append(make([]byte, 0, 3072), `<!DOCTYPE html>
 <html lang="`...)
 	b = append(append(b, lang...), `">
@@ -70,10 +74,22 @@ func (f *Refusal) page(text Text, r *http.Request) []byte {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>`...)
-	b = append(append(b, title...), "</title>\n<style>"+pageStyle+"</style>\n</head>\n<body>\n"...)
+	b = append(append(b, title...), "</title>\n"...)
+	if waits {
+		b = append(strconv.AppendInt(append(b, `<noscript><meta http-equiv="refresh" content="`...), f.lineWait(), 10),
+			"\"></noscript>\n"...)
+	}
+	b = append(b, "<style>"+pageStyle+"</style>\n</head>\n<body>\n"...)
 	b = append(b, "<main dir=\"auto\">\n<h1>"...)
 	b = append(append(b, title...), "</h1>\n<p>"...)
 	b = append(append(b, html.EscapeString(text.Detail)...), "</p>\n"...)
+	if said := f.lineOf().text; said != "" && f.described().PageStatus != 0 {
+		b = append(append(append(b, "<p>"...), html.EscapeString(said)...), "</p>\n"...)
+	}
+	if waits {
+		b = append(f.appendLine(b, langOf(text)), "</main>\n<script>"+lineScript+"</script>\n"...)
+		return append(b, "</body>\n</html>\n"...)
+	}
 	english := text.english()
 	wait := f.RetryAfter()
 	if wait > 0 {

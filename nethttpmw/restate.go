@@ -22,11 +22,13 @@ func (p *Passage) restate() {
 			h[fieldLimit] = slices.Clone(h[fieldLimit]) // other headers may have the same values
 			h[fieldLimit][i] = now.values[1]
 		}
-		if l := now.legacy; l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy.remaining, 10) {
+		if l := now.legacy(); l != nil &&
+			h.Get(fieldRemaining) == strconv.FormatInt(before.legacy().remaining, 10) {
 			h.Del(fieldRemaining) // put keeps the figures of who has less left
 			l.put(h)
 		}
 	}
+	p.keepTokens(h)
 	expose(h)
 }
 

@@ -375,6 +375,7 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Cost, err = r.cost(req); err != nil {
 		return a, err
 	}
+	r.withToken(req.Request, &a)
 	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
 		return a, err
 	}

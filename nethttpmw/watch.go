@@ -22,9 +22,10 @@ const unconfirmedRetry = time.Second
 
 // Watch adds the RateLimit fields to the header of w, as SetHeaders does, and returns the writer for the
 // handler. The writer judges, confirms and records the response before passing it on to w, and has the same
-// optional interfaces as w (flush, hijack). After Leave the writer only passes on. If no rule depends on the
-// response, the writer only exposes the fields to pages of other origins (see [Headers]), and without an
-// Origin in the request Watch returns w itself.
+// optional interfaces as w (flush, hijack). After Leave the writer only passes on. If no rule depends on
+// the response, the writer only exposes the fields to pages of other origins (see [Headers]) and keeps
+// shared caches from storing tokens (see [TokenHeader]). Without an Origin in the request, and without a
+// token, Watch returns w itself.
 //
 // If the innermost writer, by Unwrap, cannot flush, Watch takes it for a buffer that sends the response after
 // the handler has returned, like that of http.TimeoutHandler. Until then another handler may answer instead,
@@ -40,7 +41,7 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		if !p.Watches() {
 			return w
 		}
-		exposing := &beginning{tell: func(int) { expose(header) }}
+		exposing := &beginning{tell: func(int) { p.keepTokens(header); expose(header) }}
 		p.response = &response{exposing: exposing}
 		return watched(w, exposing)
 	}
@@ -52,9 +53,11 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return watched(w, p)
 }
 
-// Watches reports whether Watch returns another writer than it gets: a rule depends on the response, or a
-// page of another origin may read it. If not, an adapter may call SetHeaders instead.
-func (p *Passage) Watches() bool { return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 }
+// Watches reports whether Watch returns another writer than it gets: a rule depends on the response, a page
+// of another origin may read it, or it has a token. If not, an adapter may call SetHeaders instead.
+func (p *Passage) Watches() bool {
+	return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 || p.keepsTokens()
+}
 
 // informs is for the watched writer: a held answer's informational ones are lost.
 func (p *Passage) informs() bool { return p.left || !p.response.buffer && p.phase != phaseRefused }

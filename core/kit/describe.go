@@ -72,6 +72,17 @@ type Answer struct {
 	// do not know what an operation or a guard is. A page adds by itself when to come back. Empty: Title and
 	// Detail.
 	PageTitle, PageDetail string
+	// Pages are what pages say to readers of other languages, by Accept-Language.
+	Pages []PageText
+	// PageStatus is the status of the page where that is none of Status, such as 200 for who waits in line. Then
+	// only page views get the page, that is, GET requests of a browser that does not fetch for a script; all
+	// others get the body for programs. Neither is to be found by search engines. Zero: Status.
+	PageStatus int
+	// Waits reports whether the client waits in line, and comes in by asking again. The page does so by itself,
+	// as often as the decision's RetryAfter says, and shows these of its details, as far as they are there:
+	// "position" (int64), "estimate" (text as in ISO 8601, such as PT4M), "opens" (time.Time), and "state", of
+	// which only a change matters. The last answer, such as that all is closed, has another Reason.
+	Waits bool
 	// Type is the URI of the problem type (RFC 9457). Empty means "about:blank": the status says it all. With
 	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that denied the request.
 	Type string
@@ -79,6 +90,12 @@ type Answer struct {
 	// lost response. Such an answer is not a strike, which could lead to a ban. Answers with a status of 500
 	// or above are never strikes.
 	Expected bool
+}
+
+// PageText is what a page says in a language.
+type PageText struct {
+	Lang          string // such as "zh-Hans" (RFC 5646)
+	Title, Detail string
 }
 
 // Problem types that draft-ietf-httpapi-ratelimit-headers, revision 11, section 10.2, asks IANA to register.

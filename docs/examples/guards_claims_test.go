@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -18,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -230,6 +232,42 @@ func exporting(gate *core.Engine) nethttpmw.Rule {
 	}
 
 	return exports
+}
+
+func waiting(gate *core.Engine, secret []byte) []nethttpmw.Rule {
+	front := nethttpmw.PerIP(gate, limit.PerMinute(60))
+	_ = front
+
+	room := waitingroom.New(gate, "shop", waitingroom.Options{
+		Capacity: 2000, Pass: 10 * time.Minute, Secrets: [][]byte{secret},
+	})
+	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Header("User-Agent")}
+
+	return []nethttpmw.Rule{visitors}
+}
+
+func leaving(r *http.Request, room *waitingroom.Guard) {
+	if d, ok := nethttpmw.Decision(r.Context(), "shop"); ok {
+		_ = room.Leave(r.Context(), d)
+	}
+}
+
+func checkTheDraw(n int) {
+	seed, commitment, number := "…", "…", 17 // from the visitor's answers; n came before the opening
+	fmt.Println(waitingroom.Commitment(seed) == commitment, slices.Index(waitingroom.Draw(seed, n), number))
+}
+
+func waitingByHand(ctx context.Context, room *waitingroom.Guard, token string) error {
+	d, err := room.Check(ctx, core.Attempt{Actor: "ann", Token: token})
+	if err != nil {
+		return err
+	}
+	if !d.Allowed {
+		place, _ := waitingroom.PlaceOf(d)
+		return fmt.Errorf("place %d, ask again in %v", place.Position, d.RetryAfter)
+	}
+
+	return nil
 }
 
 func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(context.Context) error) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -66,6 +67,10 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		return nil, err
 	}
 	guard("POST /exports", nethttpmw.Rule{Guard: exports, Who: user})
+	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 1, Secrets: [][]byte{make([]byte, 32)}})
+	if _, err := room.Check(ctx, core.Attempt{Actor: "bob"}); err != nil {
+		return nil, err
+	}
 	accounts := lock.New(gate, "account", lock.Options{})
 	if _, err := accounts.Check(ctx, core.Attempt{Actor: "bob", Resource: "a7"}); err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 )
 
 // Kinds returns a guard of each package, by the folder of the package in core. Their client never connects:
@@ -42,6 +43,8 @@ func On(gate *core.Engine) map[string]core.Guard {
 		"seckill/buckets": buckets.New(gate, "buckets", buckets.Options{Buckets: 2}),
 		"semaphore":       semaphore.New(gate, "semaphore", semaphore.Options{Max: 2}),
 		"votes":           votes.New(gate, "votes", votes.Options{}),
+		"waitingroom": waitingroom.New(gate, "waitingroom", waitingroom.Options{Capacity: 2,
+			Secrets: [][]byte{[]byte("a secret of sixteen bytes")}}),
 	}
 }
 

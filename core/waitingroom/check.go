@@ -1,0 +1,349 @@
+package waitingroom
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// Place is where a visitor stands.
+type Place struct {
+	// Position is the visitor's place among those who wait and are here, from 1 on. It is 0 in the lobby.
+	Position int64
+	// Estimate is how long the wait will be, at the rate at which visitors enter now. It is 0 when nobody can
+	// tell: in the lobby, while the room is paused, and while nobody enters.
+	Estimate time.Duration
+	// State is "lobby", "open", "paused" or "closed".
+	State string
+	// Opens says when the lobby ends.
+	Opens time.Time
+	// Text is what the operator tells those who wait: see [Guard.Close].
+	Text string
+	// Number is the visitor's number among those who came before the opening, from 0 on, and -1 for those who
+	// came later. With [Draw] they can check their place.
+	Number int64
+	// Commitment is that of the seed of the draw; Seed is the seed, from the opening on.
+	Commitment, Seed string
+}
+
+// PlaceOf returns where the visitor of a decision stands who has to wait.
+func PlaceOf(d core.Decision) (Place, bool) {
+	c, ok := core.ClaimOf[waits](d)
+	return c.Place, ok
+}
+
+// waits is the claim of a decision about somebody who waits.
+type waits struct{ Place }
+
+// Details has the members of the answer to programs.
+func (w waits) Details() []kit.Detail {
+	details := []kit.Detail{{Name: "state", Value: w.State}}
+	if w.Position > 0 {
+		details = append(details, kit.Detail{Name: "position", Value: w.Position},
+			kit.Detail{Name: "ahead", Value: w.Position - 1})
+	}
+	if w.Estimate > 0 {
+		details = append(details, kit.Detail{Name: "estimate", Value: iso(w.Estimate)})
+	}
+	if !w.Opens.IsZero() {
+		details = append(details, kit.Detail{Name: "opens", Value: w.Opens})
+	}
+	if w.Text != "" {
+		details = append(details, kit.Detail{Name: "text", Value: w.Text})
+	}
+	if w.Number >= 0 && w.Commitment != "" {
+		details = append(details, kit.Detail{Name: "number", Value: w.Number},
+			kit.Detail{Name: "commitment", Value: w.Commitment})
+	}
+	if w.Seed != "" {
+		details = append(details, kit.Detail{Name: "seed", Value: w.Seed})
+	}
+	return details
+}
+
+// iso returns a duration as in ISO 8601, to the second, above two minutes to the minute.
+func iso(d time.Duration) string {
+	switch minutes := int64((d + time.Minute - 1) / time.Minute); {
+	case d < 2*time.Minute:
+		return "PT" + strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10) + "S"
+	case minutes < 120:
+		return "PT" + strconv.FormatInt(minutes, 10) + "M"
+	default:
+		return "PT" + strconv.FormatInt(minutes/60, 10) + "H" + strconv.FormatInt(minutes%60, 10) + "M"
+	}
+}
+
+// Check implements [core.Guard]: it lets a visitor with a pass in, and tells one who waits when to ask again.
+func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
+}
+
+func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	a, err := a.Prepare()
+	v := visit{Guard: g, d: core.Decision{Guard: g.Name(), Attempt: a}}
+	if err != nil {
+		return v.d, err
+	}
+	if v.picture, err = g.look(ctx); err != nil {
+		return v.d, err
+	}
+	g.touch(v.picture)
+	v.now = v.picture.clock(g.Engine().Now())
+	t, ok := g.tickets.read(a.Token)
+	reason := ReasonWaiting
+	if ok && t.who != whoOf(a.Actor) {
+		ok, reason = false, ReasonElsewhere
+	}
+	switch {
+	case !ok:
+		err = v.arrive(ctx, reason)
+	case t.isPass():
+		err = v.come(ctx, t)
+	default:
+		err = v.wait(ctx, t)
+	}
+	if err != nil {
+		return core.Decision{Guard: g.Name(), Attempt: a}, err
+	}
+	return v.d, nil
+}
+
+// A visit is one attempt of a visitor.
+type visit struct {
+	*Guard
+	d       core.Decision
+	picture *picture
+	now     int64 // by the room's clock, at least
+}
+
+// arrive gives the visitor a number. They enter at once where nobody waits and there is room.
+func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
+	if v.picture.state == closed {
+		v.refuse(core.ReasonClosed, ticket{}, 0)
+		return nil
+	}
+	args := v.args()
+	value, err := v.Engine().RunJoined(ctx, v.Engine().Deadline(), script.Joint{
+		Script: joinScript, Group: v.keys[0], Keys: v.keys, Args: args, Own: 1, Replies: shareNumbers,
+	}, joinScript, v.keys, append(args, 1)...)
+	if err != nil {
+		return err
+	}
+	r := script.ReadReply(value, 5, 5)
+	now, base, index, called := r.Number(), parse(r.Text()), r.Number(), r.Flag()
+	if r.Err != nil {
+		return r.Err
+	}
+	v.now = max(v.now, now)
+	t := newTicket(base, index, v.d.Attempt.Actor)
+	if called {
+		for last := v.highest.Load(); index > last && !v.highest.CompareAndSwap(last, index); {
+			last = v.highest.Load()
+		}
+		return v.enter(ctx, t, reason)
+	}
+	v.refuse(reason, t, index)
+	return nil
+}
+
+// shareNumbers gives each of several visitors one of the numbers.
+func shareNumbers(reply any, n int) []any {
+	r := script.ReadReply(reply, 5, 5)
+	now, base, index, called, lobby := r.Number(), r.Text(), r.Number(), r.Number(), r.Number()
+	if r.Err != nil {
+		return nil
+	}
+	each := make([]any, n)
+	for i := range each {
+		soon := kit.FlagOf(int64(i) < called)
+		each[i] = []any{now, base, index + int64(i), int64(soon), lobby}
+	}
+	return each
+}
+
+// parse reads a number that the scripts keep as text; 0 if it is none.
+func parse(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// come takes the pass of a visitor. While it is valid, nobody is asked.
+func (v *visit) come(ctx context.Context, t ticket) error {
+	member := t.member(v.picture.place(t.index))
+	same := t.base == parse(v.picture.base)
+	switch {
+	case !same || v.now >= t.end || v.picture.left[member]:
+		return v.arrive(ctx, ReasonWaiting)
+	case v.now >= t.until:
+		return v.enter(ctx, t, ReasonWaiting)
+	}
+	v.mu.Lock()
+	if len(v.used) < held {
+		v.used[member] = pass{member, t.mark(), t.until, t.end}
+	}
+	v.mu.Unlock()
+	if until, ok := v.renewed.Find(member, v.Engine().Now()); ok && until > t.until {
+		t.until = until
+		v.d.Token = v.tickets.sign(&t)
+	}
+	v.let(t, core.SourceRemembered)
+	return nil
+}
+
+// wait takes the number of a visitor. Redis is asked when it may be their turn.
+func (v *visit) wait(ctx context.Context, t ticket) error {
+	p := v.picture
+	place := p.place(t.index)
+	switch {
+	case t.base != parse(p.base), p.state == open && p.lobby != "" && v.now >= p.quiet &&
+		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
+		return v.enter(ctx, t, ReasonWaiting)
+	}
+	v.mu.Lock()
+	if len(v.seen) < held {
+		v.seen[place] = struct{}{}
+	}
+	v.mu.Unlock()
+	if p.state == closed {
+		v.refuse(core.ReasonClosed, t, place)
+		return nil
+	}
+	v.refuse(ReasonWaiting, t, place)
+	return nil
+}
+
+// enter asks whether the visitor may enter.
+func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
+	for again := false; ; again = true {
+		place := v.picture.place(t.index)
+		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
+		if err != nil {
+			return v.stay(err, t, place)
+		}
+		r := script.ReadReply(value, 2, 4)
+		answer := r.Text()
+		v.now = max(v.now, r.Number())
+		switch answer {
+		case "in":
+			t.until, t.end = r.Number(), r.Number()
+			v.d.Token = v.tickets.sign(&t)
+			v.let(t, core.SourceRedis)
+		case "moved":
+			t.base, t.index = parse(r.Text()), r.Number()
+			v.refuse(reason, t, t.index)
+		case "over":
+			return v.arrive(ctx, reason)
+		case "stale": // the room has opened, or has been lost, since the picture
+			if v.picture, err = v.ask(ctx, nil, nil); err != nil {
+				return err
+			}
+			if !again {
+				continue
+			}
+			v.refuse(reason, t, place)
+		default:
+			v.refuse(reason, t, place)
+		}
+		return r.Err
+	}
+}
+
+// stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
+// ends. Who has just come is left to the outage policy.
+func (v *visit) stay(err error, t ticket, place int64) error {
+	switch {
+	case errors.Is(err, context.Canceled), v.d.Attempt.Token == "":
+		return err
+	case t.isPass():
+		v.let(t, core.SourceRemembered)
+		return nil
+	}
+	v.mu.Lock()
+	if len(v.seen) < held {
+		v.seen[place] = struct{}{}
+	}
+	v.mu.Unlock()
+	v.refuse(ReasonWaiting, t, place)
+	return nil
+}
+
+// let lets the visitor in.
+func (v *visit) let(t ticket, source core.Source) {
+	v.d.Allowed, v.d.Reason, v.d.Source = true, core.ReasonOK, source
+	v.d.Limit, v.d.Remaining = v.picture.capacity(v.options.Capacity), max(v.picture.free, 0)
+	v.d.ResetAfter = time.Duration(max(t.end-v.now, 0)) * time.Millisecond
+}
+
+// refuse has the visitor wait, with a ticket if there is one.
+func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
+	p := v.picture
+	v.d.Reason, v.d.Source = reason, core.SourceRemembered
+	v.d.Limit = p.capacity(v.options.Capacity)
+	w := waits{Place{State: p.state, Text: script.Decode(p.text), Number: -1}}
+	if p.lobby == "" && p.state == open {
+		w.State, w.Opens = "lobby", v.options.Opens
+	}
+	if t.base != 0 {
+		if token := v.tickets.sign(&t); token != v.d.Attempt.Token {
+			v.d.Token = token
+		}
+	}
+	if drawn := parse(p.lobby); v.options.Draw && t.index >= firstPlace &&
+		(p.lobby == "" || t.index-firstPlace < drawn) {
+		w.Number, w.Commitment = t.index-firstPlace, Commitment(p.seed)
+		if p.lobby != "" {
+			w.Seed = p.seed
+		}
+	}
+	if reason != core.ReasonClosed && w.State != "lobby" {
+		w.Position = p.ahead(place, v.highest.Load()) + 1
+		w.Estimate = p.estimate(w.Position, v.now, v.options)
+	}
+	if reason != core.ReasonClosed {
+		v.d.RetryAfter = v.poll(w)
+	}
+	v.d.SetClaim(w)
+}
+
+// poll says when the visitor should ask again: the nearer they are, the sooner, and never all at once.
+func (v *visit) poll(w waits) time.Duration {
+	poll := v.options.Poll
+	if w.State == "lobby" {
+		if left := time.Duration(v.options.Opens.UnixMilli()-v.now) * time.Millisecond; left > poll {
+			return min(left, 5*time.Minute) + rand.N(poll)
+		}
+	}
+	near := poll
+	if w.Estimate > 0 {
+		near = min(max(w.Estimate/2, poll/4, time.Second), poll)
+	}
+	return near - rand.N(near/5+1)
+}
+
+// capacity is how many may be inside, unless the operator has set another number.
+func (p *picture) capacity(options int) int64 {
+	if p.limit != "" {
+		return parse(p.limit)
+	}
+	return int64(options)
+}
+
+// estimate says how long the wait will be for who is at a position. Before anybody has entered, all who are
+// inside are taken to stay as long as they may.
+func (p *picture) estimate(position, now int64, o Options) time.Duration {
+	if p.state != open {
+		return 0
+	}
+	rate := p.rate
+	if rate == 0 {
+		rate = float64(p.capacity(o.Capacity)) / o.Pass.Seconds()
+	}
+	seconds := float64(position)/rate + float64(max(p.quiet-now, 0))/1000
+	return time.Duration(min(seconds, 1e6) * float64(time.Second))
+}

@@ -1,0 +1,169 @@
+package waitingroom
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// Status is how a room stands.
+type Status struct {
+	// State is "lobby", "open", "paused" or "closed"; Text is what those who wait are told while it is closed.
+	State, Text string
+	// Capacity is how many may be inside; Inside are there, and Called may enter and have not come yet.
+	Capacity, Inside, Called int64
+	// Waiting are those who wait and were seen in this or the last interval.
+	Waiting int64
+	// Given is how many numbers were given, Entered how many visitors have entered.
+	Given, Entered int64
+	// Commitment is that of the seed of the draw, and Seed the seed, from the opening on.
+	Commitment, Seed string
+}
+
+// Peek returns how the room stands.
+func (g *Guard) Peek(ctx context.Context) (Status, error) {
+	return kit.Look(ctx, &g.Base, "peek", core.Attempt{}, func() (Status, error) {
+		p, err := g.ask(ctx, nil, nil)
+		if err != nil {
+			return Status{}, err
+		}
+		s := Status{State: p.state, Text: script.Decode(p.text), Capacity: p.capacity(g.options.Capacity),
+			Inside: p.inside, Called: p.called, Waiting: p.counts[len(p.counts)-1], Given: p.last - firstPlace + 1,
+			Entered: p.entered}
+		if g.options.Draw {
+			s.Commitment = Commitment(p.seed)
+		}
+		switch {
+		case p.lobby == "" && p.state == open:
+			s.State = "lobby"
+		case g.options.Draw && p.lobby != "":
+			s.Seed = p.seed
+		}
+		return s, nil
+	})
+}
+
+// SetCapacity sets how many visitors may be inside, 1 to 1,000,000, in all processes at once; 0 sets what
+// Options say again. When it becomes less, nobody is thrown out, and nobody enters until there is room.
+func (g *Guard) SetCapacity(ctx context.Context, capacity int64) error {
+	if capacity < 0 || capacity > 1e6 {
+		return kit.NewError(fmt.Sprintf("capacity is %d: give 1 to 1,000,000, or 0 for that of the options",
+			capacity), core.ErrInvalid)
+	}
+	return g.Call(ctx, "set_capacity", core.Attempt{}, func() error {
+		return g.set(ctx, "", "", strconv.FormatInt(capacity, 10))
+	})
+}
+
+// Pause stops the line: nobody is called or enters until [Guard.Open].
+func (g *Guard) Pause(ctx context.Context) error {
+	return g.Call(ctx, "pause", core.Attempt{}, func() error { return g.set(ctx, paused, "", "") })
+}
+
+// Close closes the room: who waits is told so when they ask next, with the text, and nobody comes in. Those
+// inside stay until their passes end.
+func (g *Guard) Close(ctx context.Context, text string) error {
+	if len(text) > 500 {
+		return kit.NewError("the text has more than 500 bytes", core.ErrInvalid)
+	}
+	return g.Call(ctx, "close", core.Attempt{}, func() error { return g.set(ctx, closed, text, "") })
+}
+
+// Open has the room go on after [Guard.Pause] or [Guard.Close]. All keep their places.
+func (g *Guard) Open(ctx context.Context) error {
+	return g.Call(ctx, "open", core.Attempt{}, func() error { return g.set(ctx, open, "", "") })
+}
+
+func (g *Guard) set(ctx context.Context, state, text, limit string) error {
+	if _, err := g.run(ctx, setScript, state, script.Encode(text), limit); err != nil {
+		return err
+	}
+	_, err := g.ask(ctx, nil, nil)
+	return err
+}
+
+// Leave ends the pass or the wait of the visitor whom a decision of this guard was about, as when they log
+// out or have bought: their place is free at once. Other processes hear of it within a second, and until then
+// they accept a copy of the pass.
+func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
+	return g.Call(ctx, "leave", d.Attempt, func() error {
+		text := d.Token
+		if text == "" {
+			text = d.Attempt.Token
+		}
+		t, ok := g.tickets.read(text)
+		p, err := g.look(ctx)
+		if err != nil || !ok || t.base != parse(p.base) {
+			return err
+		}
+		place := p.place(t.index)
+		if _, err := g.run(ctx, leaveScript, place, t.name(), t.mark()); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		delete(g.seen, place)
+		delete(g.used, t.member(place))
+		g.mu.Unlock()
+		_, err = g.ask(ctx, nil, nil)
+		return err
+	})
+}
+
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
+	simple := func(name string, run func(context.Context) error) kit.Operation {
+		return kit.Operation{Name: name, Changes: true, Reversible: true,
+			Run: func(ctx context.Context, _ kit.Input) (any, error) { return nil, run(ctx) }}
+	}
+	return kit.Description{
+		Kind: "waitingroom",
+		Settings: []kit.Detail{{Name: "capacity", Value: g.options.Capacity},
+			{Name: "pass", Value: g.options.Pass.String()}, {Name: "idle", Value: g.options.Idle.String()},
+			{Name: "poll", Value: g.options.Poll.String()}, {Name: "grace", Value: g.options.Grace.String()}},
+		Answers: g.answers(),
+		Operations: []kit.Operation{
+			{Name: "peek", Run: func(ctx context.Context, _ kit.Input) (any, error) { return g.Peek(ctx) }},
+			{Name: "set-capacity", Changes: true, Reversible: true,
+				Fields: []kit.Field{{Name: "capacity", Kind: kit.FieldNumber, Required: true,
+					Hint: "how many may be inside; 0: what the program says"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return nil, g.SetCapacity(ctx, in.Number("capacity"))
+				}},
+			simple("pause", g.Pause),
+			{Name: "close", Changes: true, Reversible: true,
+				Fields: []kit.Field{{Name: "text", Hint: "what those who wait are told, such as sold out"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return nil, g.Close(ctx, in.Text("text"))
+				}},
+			simple("open", g.Open),
+		},
+		Ops: []string{"check", "peek", "set_capacity", "pause", "close", "open", "leave"},
+	}
+}
+
+// answers are the answers to those who wait, or cannot come in any more.
+func (g *Guard) answers() []kit.Answer {
+	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
+	waiting := kit.Answer{
+		Reason: ReasonWaiting, Status: g.options.ProgramStatus, Title: "Waiting", Expected: true,
+		Detail: "You are in line. Ask again after the time in Retry-After.", Type: types + "waiting",
+		PageTitle: "You are in line", PageStatus: g.options.PageStatus, Waits: true,
+		PageDetail: "You keep your place while this page is open. It goes on by itself.",
+		Pages: []kit.PageText{{Lang: "zh-Hans", Title: "您正在排队",
+			Detail: "请保持此页面打开，您的位置会一直保留，轮到您时会自动进入。"}},
+	}
+	elsewhere := waiting
+	elsewhere.Reason, elsewhere.Type = ReasonElsewhere, types+"elsewhere"
+	elsewhere.Detail = "The ticket belongs to another client. You have a place of your own in line."
+	elsewhere.PageDetail = "Your ticket is in use in another browser, so you have a place of your own here."
+	elsewhere.Pages = []kit.PageText{{Lang: "zh-Hans", Title: "您正在排队",
+		Detail: "您的排队凭证正在另一个浏览器中使用，因此您在这里有一个新的位置。"}}
+	over, _ := kit.StandardAnswer(core.ReasonClosed)
+	over.PageStatus = g.options.PageStatus
+	over.Pages = []kit.PageText{{Lang: "zh-Hans", Title: "已关闭", Detail: "目前无法进入。"}}
+	return []kit.Answer{over, waiting, elsewhere}
+}

@@ -1,0 +1,226 @@
+package waitingroom
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+var (
+	joinScript  = script.New("waitingroom_join", lua.Source("waitingroom/join"), script.AtMostOnce)
+	enterScript = script.New("waitingroom_enter", lua.Source("waitingroom/enter"), script.Idempotent)
+	tickScript  = script.New("waitingroom_tick", lua.Source("waitingroom/tick"), script.Idempotent)
+	leaveScript = script.New("waitingroom_leave", lua.Source("waitingroom/leave"), script.Idempotent)
+	setScript   = script.New("waitingroom_set", lua.Source("waitingroom/set"), script.Idempotent)
+)
+
+// The reasons for which a room refuses, besides core.ReasonClosed.
+const (
+	// ReasonWaiting: the visitor waits in line. RetryAfter says when to ask again.
+	ReasonWaiting core.Reason = "waiting"
+	// ReasonElsewhere: the same, with a new place, since the ticket that came belongs to another browser.
+	ReasonElsewhere core.Reason = "elsewhere"
+)
+
+// Options configure a [Guard]. Capacity and Secrets are required. All processes of a room need the same ones.
+type Options struct {
+	// Capacity is how many visitors are inside at most, those included who are called and have not come yet: 1
+	// to 1,000,000. [Guard.SetCapacity] changes it in all processes at once.
+	Capacity int
+	// Pass is how long a visitor may stay, 1 second to 24 hours. Default 10 minutes.
+	Pass time.Duration
+	// Idle is how long a visitor inside may be away: who sends no request for that long gives way. 10 seconds
+	// or more. Default: 2 minutes, or Pass if that is shorter.
+	Idle time.Duration
+	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. Who has not asked
+	// for twice as long, and a half, is passed over until they ask. Whole seconds. Default 20 seconds.
+	Poll time.Duration
+	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll, since they hear of it
+	// when they ask next. Default 1.5 Poll.
+	Grace time.Duration
+	// Opens is when the room opens. Before, all who come wait in its lobby. Zero: it is open.
+	Opens time.Time
+	// Draw says that the order of all who came before the opening is drawn, however early they came. The first
+	// of them enter 1.25 Poll after the opening, when all have had time to say that they are still here.
+	Draw bool
+	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
+	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
+	// one when the room has been emptied.
+	Secrets [][]byte
+	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
+	Keep time.Duration
+	// PageStatus is the HTTP status of the page that people who wait see: 200 to 599. Default 200.
+	PageStatus int
+	// ProgramStatus is that of the answer to all others who wait, 202 or 429. Default 429.
+	ProgramStatus int
+}
+
+// Guard is a waiting room. Make one with [New]. It is safe for concurrent use.
+//
+// The Actor is who waits, as keyfuncs.Visitor finds it for those who have no account. A ticket belongs to its
+// Actor. Other fields of the attempt are ignored.
+//
+// A visitor whose decision is not allowed waits: [PlaceOf] says where. An attempt is allowed while its Token
+// is a pass. Nothing is settled: a pass ends by itself, or by [Guard.Leave].
+//
+// # Calls
+//
+// A process sends what it has heard of its visitors once a second, and gets one picture of the room, from
+// which it answers. Besides that, a visitor costs a call when they come, which those of the same moment
+// share, one when they enter, and one when they come back from where they could not be seen.
+//
+// # Outages
+//
+// While Redis does not answer, nobody enters; those who wait keep their place, passes stay valid until they
+// end, and who has no ticket is left to the rule's outage policy.
+type Guard struct {
+	kit.Base
+	options Options
+	keys    []string
+	tickets signer
+	seed    string // for a room that this process makes
+
+	picture atomic.Pointer[picture]
+	asking  sync.Mutex // of the first picture
+	due     atomic.Bool
+	highest atomic.Int64 // the last place that this process has seen called since the room was made
+
+	mu   sync.Mutex
+	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
+	used map[string]pass    // passes that were used since
+
+	renewed *kit.Recall[string, int64] // until when passes were renewed
+}
+
+const (
+	// most is how many places and passes a process sends in one call.
+	most = 500
+	// held is how many a process keeps between two calls: more would be a flood of forgeries, were they not
+	// signed.
+	held = 1 << 17
+	// beat is how often a process asks for a picture.
+	beat = time.Second
+	// firstPlace is the place of the first visitor. Lower ones are for those whose number was given twice.
+	firstPlace = 1 << 16
+)
+
+// New makes a waiting room with the given name. It panics when the name is taken or malformed, when the
+// options are invalid, or when the engine has no Redis.
+func New(e *core.Engine, name string, options Options) *Guard {
+	kit.NeedRedis(e, "waitingroom", name)
+	options.complete()
+	if err := options.check(); err != nil {
+		panic(fmt.Sprintf("%v (guard %q)", err, name))
+	}
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // cannot fail
+	g := &Guard{
+		Base: kit.Register(e, "waitingroom", name, joinScript, enterScript, tickScript, leaveScript,
+			setScript),
+		options: options,
+		tickets: newSigner(name, options.Secrets),
+		seed:    hex.EncodeToString(seed[:]),
+		seen:    map[int64]struct{}{},
+		used:    map[string]pass{},
+		renewed: kit.NewRecall[string, int64](1<<16, options.Pass),
+	}
+	for _, field := range []string{"room", "here", "seen", "taken", "inside", "passes", "called", "left"} {
+		g.keys = append(g.keys, g.Key("room", field))
+	}
+	return g
+}
+
+func (o *Options) complete() {
+	if o.Pass == 0 {
+		o.Pass = 10 * time.Minute
+	}
+	if o.Idle == 0 {
+		o.Idle = min(2*time.Minute, o.Pass)
+	}
+	if o.Poll == 0 {
+		o.Poll = 20 * time.Second
+	}
+	if o.Grace == 0 {
+		o.Grace = o.Poll * 3 / 2
+	}
+	if o.Keep == 0 {
+		o.Keep = 24 * time.Hour
+	}
+	o.PageStatus = cmp.Or(o.PageStatus, 200)
+	o.ProgramStatus = cmp.Or(o.ProgramStatus, 429)
+}
+
+func (o *Options) check() error {
+	for _, span := range []struct {
+		name            string
+		is, least, most time.Duration
+	}{
+		{"Pass", o.Pass, time.Second, 24 * time.Hour},
+		{"Idle", o.Idle, min(10*time.Second, o.Pass), o.Pass},
+		{"Poll", o.Poll, time.Second, 5 * time.Minute},
+		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll at least
+		{"Keep", o.Keep, time.Minute, 30 * 24 * time.Hour},
+	} {
+		if span.is < span.least || span.is > span.most {
+			return fmt.Errorf("waitingroom: %s is %v: set %v to %v", span.name, span.is, span.least, span.most)
+		}
+	}
+	switch {
+	case o.Capacity < 1 || o.Capacity > 1e6:
+		return fmt.Errorf("waitingroom: Capacity is %d: set 1 to 1,000,000", o.Capacity)
+	case o.Poll%time.Second != 0:
+		return fmt.Errorf("waitingroom: Poll is %v: set whole seconds, as Retry-After has them", o.Poll)
+	case o.PageStatus < 200 || o.PageStatus > 599:
+		return fmt.Errorf("waitingroom: PageStatus is %d: set 200 to 599", o.PageStatus)
+	case o.ProgramStatus != 202 && o.ProgramStatus != 429:
+		return fmt.Errorf("waitingroom: ProgramStatus is %d: set 202 or 429", o.ProgramStatus)
+	case len(o.Secrets) == 0:
+		return errors.New("waitingroom: Secrets are missing: set one of 32 random bytes, the same in all processes")
+	}
+	for i, secret := range o.Secrets {
+		if len(secret) < 16 {
+			return fmt.Errorf("waitingroom: secret %d has %d bytes: give it 16 or more, random ones", i+1, len(secret))
+		}
+	}
+	return nil
+}
+
+// interval is how long those are here who were seen in it, and how long after it: nobody who asks every Poll,
+// and a tenth later, is missed.
+func (o *Options) interval() time.Duration { return o.Poll * 5 / 4 }
+
+// Traits implements [core.Guard].
+func (g *Guard) Traits() core.Traits {
+	return core.Traits{KeepsOnFailure: true, KeepsToken: true, Outage: core.FailClosed}
+}
+
+// Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
+func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
+
+// args returns the arguments that all scripts have.
+func (g *Guard) args(more ...any) []any {
+	o := &g.options
+	opens := int64(0)
+	if !o.Opens.IsZero() {
+		opens = o.Opens.UnixMilli()
+	}
+	return append([]any{g.Engine().ScriptNow(time.Millisecond), o.Capacity, o.Pass.Milliseconds(),
+		o.Idle.Milliseconds(), o.Grace.Milliseconds(), o.interval().Milliseconds(), o.Keep.Milliseconds(),
+		opens, kit.FlagOf(o.Draw), g.picture.Load().known(g.seed)}, more...)
+}
+
+// run runs a script within the deadline.
+func (g *Guard) run(ctx context.Context, s *script.Script, more ...any) (any, error) {
+	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), s, g.keys, g.args(more...)...)
+}

@@ -1,0 +1,454 @@
+package waitingroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// fill has visitors come, of whom the first enter.
+func fill(t *testing.T, g *Guard, names ...string) (tokens []string) {
+	t.Helper()
+	tokens = make([]string, len(names))
+	for i, name := range names {
+		come(t, g, name, &tokens[i])
+	}
+	return tokens
+}
+
+func names(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(prefix, i))
+	}
+	return names
+}
+
+// TestALowerCapacityThrowsNobodyOut, and lets nobody in until there is room; a higher one does at once.
+func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		c := newCrowd(t, b, 2, 0, Options{Capacity: 30})
+		c.arrive(60)
+		for range 30 {
+			c.second()
+		}
+		if err := c.rooms[1].SetCapacity(t.Context(), 10); err != nil {
+			t.Fatal(err)
+		}
+		inside, entered := c.valid(), c.entered
+		c.stay = time.Hour
+		for range 30 {
+			if c.entered > entered && c.valid() > 10 {
+				t.Fatalf("%d are inside, and one more has entered", c.valid())
+			}
+			entered = c.entered
+			c.second()
+		}
+		if inside != 30 {
+			t.Errorf("%d were inside", inside)
+		}
+		c.capacity = 50
+		if err := c.rooms[0].SetCapacity(t.Context(), 50); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range c.visitors {
+			v.leaves = c.clock.Now().Add(time.Hour)
+		}
+		for range 22 { // a poll, and a tick
+			c.second()
+		}
+		if c.valid() != 50 {
+			t.Errorf("%d are inside, want 50", c.valid())
+		}
+		if err := c.rooms[0].SetCapacity(t.Context(), -1); !errors.Is(err, core.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPausedAndClosed: a pause lets nobody in, and a closed room tells all who ask, in all processes; when it
+// opens again all have their places.
+func TestPausedAndClosed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		one := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 2})
+		two := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 2})
+		tokens := fill(t, one, "a", "b", "c", "d")
+		tick(t, two)
+		if err := one.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Leave(t.Context(), core.Decision{Token: tokens[0]}); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, two)
+		d := come(t, two, "c", &tokens[2])
+		if p, _ := PlaceOf(d); p.State != paused || p.Position != 1 || d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if err := two.Close(t.Context(), "sold out: {thank} you"); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, one)
+		var new string
+		for name, token := range map[string]*string{"d": &tokens[3], "new": &new} {
+			d := come(t, one, name, token)
+			p, _ := PlaceOf(d)
+			if d.Reason != core.ReasonClosed || p.Text != "sold out: {thank} you" || d.RetryAfter != 0 {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+		guardtest.WantReason(t, come(t, one, "b", &tokens[1]), core.ReasonOK) // who is inside stays
+		if err := one.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, one)
+		guardtest.WantReason(t, come(t, one, "d", &tokens[3]), ReasonWaiting)
+		guardtest.WantReason(t, come(t, one, "c", &tokens[2]), core.ReasonOK)
+	})
+}
+
+// TestALostRoomOpensAgain: after a flush nobody enters before the passes in hand have ended; then those who
+// have numbers enter in their order, before new ones.
+func TestALostRoomOpensAgain(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		o := Options{Capacity: 2, Idle: 20 * time.Second, Pass: time.Minute, Poll: 4 * time.Second}
+		one := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), o)
+		two := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), o)
+		tokens := fill(t, one, names("v", 8)...)
+		tick(t, one)
+		tick(t, two)
+		if err := one.Delete(t.Context(), one.keys...); err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		for second := range 120 {
+			if second == 3 {
+				var new string
+				tokens = append(tokens, new)
+			}
+			valid := 0
+			for i := 2; i < len(tokens); i++ {
+				d := come(t, []*Guard{one, two}[i%2], fmt.Sprint("v", i), &tokens[i])
+				if d.Allowed && second < 19 {
+					t.Fatalf("visitor %d entered after %d s", i, second)
+				}
+				if d.Allowed {
+					order = append(order, i)
+					if err := one.Leave(t.Context(), d); err != nil {
+						t.Fatal(err)
+					}
+					tokens[i] = "x" // they come back as somebody new
+				}
+			}
+			for _, token := range tokens[:2] {
+				if d := guardtest.Check(t, one, core.Attempt{Actor: "v0", Token: token}); d.Allowed {
+					valid++
+				}
+			}
+			tick(t, one)
+			tick(t, two)
+			clock.Advance(time.Second)
+		}
+		if fmt.Sprint(order[:7]) != "[2 3 4 5 6 7 8]" {
+			t.Errorf("entered %v", order)
+		}
+	})
+}
+
+// TestARoomThatNobodyKnows: with the processes gone too, new visitors get numbers of another room, and those
+// who come back with tickets of the former one are before them, each once.
+func TestARoomThatNobodyKnows(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		one := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1})
+		tokens := fill(t, one, "a", "b")
+		if err := one.Delete(t.Context(), one.keys...); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(10 * time.Second)
+		two := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1})
+		news := fill(t, two, "c", "d")
+		former := tokens[1]
+		for range 3 {
+			tokens[1] = former
+			guardtest.WantReason(t, come(t, two, "b", &tokens[1]), ReasonWaiting)
+		}
+		if err := two.Leave(t.Context(), core.Decision{Token: news[0]}); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, two)
+		guardtest.WantReason(t, come(t, two, "d", &news[1]), ReasonWaiting)
+		guardtest.WantReason(t, come(t, two, "b", &tokens[1]), core.ReasonOK)
+		again := former
+		if d := come(t, two, "b", &again); d.Allowed && again != tokens[1] {
+			one, _ := two.tickets.read(tokens[1])
+			other, _ := two.tickets.read(again)
+			if one.index != other.index {
+				t.Errorf("the former ticket has two places: %+v", d)
+			}
+		}
+	})
+}
+
+// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused.
+func TestNumbersThatAFailoverRepeats(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 2})
+		tokens := fill(t, g, "a", "b", "c", "d")
+		tick(t, g)
+		second, _ := g.tickets.read(tokens[1])
+		second.id, second.who, second.until, second.end = [6]byte{9, 9}, whoOf("e"), 0, 0
+		token := g.tickets.sign(&second)
+		guardtest.WantReason(t, come(t, g, "e", &token), ReasonWaiting)
+		if err := g.Leave(t.Context(), core.Decision{Token: tokens[0]}); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, g)
+		guardtest.WantReason(t, come(t, g, "c", &tokens[2]), ReasonWaiting)
+		guardtest.WantReason(t, come(t, g, "e", &token), core.ReasonOK)
+	})
+}
+
+// TestClocksThatJump: no pass becomes longer, and nobody enters who should not, when the server's clock is
+// set back or forth.
+func TestClocksThatJump(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		for _, jump := range []time.Duration{-24 * time.Hour, -3 * time.Second, 3 * time.Second, 24 * time.Hour} {
+			clock := guardtest.NewClock()
+			e := guardtest.NewEngine(b, guardtest.WithClock(clock))
+			g := newRoom(e, Options{Capacity: 2, Pass: time.Minute, Idle: 30 * time.Second, Poll: 4 * time.Second})
+			tokens := fill(t, g, "a", "b", "c")
+			tick(t, g)
+			clock.Advance(jump)
+			passed, entered := time.Duration(0), false
+			for range 70 {
+				tick(t, g)
+				for i, name := range []string{"a", "b"} {
+					d := guardtest.Check(t, g, core.Attempt{Actor: name, Token: tokens[i]})
+					if d.Allowed && passed > 61*time.Second {
+						t.Fatalf("jump %v: %s is inside after %v", jump, name, passed)
+					}
+				}
+				if come(t, g, "c", &tokens[2]).Allowed {
+					entered = true
+				}
+				p, err := g.Peek(t.Context())
+				if err != nil || p.Inside+p.Called > 2 {
+					t.Fatalf("jump %v: %+v, %v", jump, p, err)
+				}
+				clock.Advance(time.Second)
+				passed += time.Second
+			}
+			if !entered {
+				t.Errorf("jump %v: c has not entered", jump)
+			}
+			if err := g.Delete(t.Context(), g.keys...); err != nil {
+				t.Fatal(err)
+			}
+			e.Release("shop")
+		}
+	})
+}
+
+// TestWhileRedisIsDown: nobody enters, those who wait keep their places, passes go on until they end, and who
+// has just come gets the rule's policy. Afterwards it goes on.
+func TestWhileRedisIsDown(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+		clock := guardtest.NewClock()
+		g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
+			core.WithDeadline(50*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute,
+			Idle: 20 * time.Second, Poll: 4 * time.Second})
+		tokens := fill(t, g, "a", "b", "c")
+		faults.Refuse(true)
+		faults.CutAll()
+		for range 100 {
+			clock.Advance(time.Second)
+			guardtest.WantReason(t, come(t, g, "a", &tokens[0]), core.ReasonOK)
+			guardtest.WantReason(t, come(t, g, "b", &tokens[1]), ReasonWaiting)
+			if d, err := g.Check(t.Context(), core.Attempt{Actor: "new"}); err == nil {
+				t.Fatalf("%+v", d)
+			}
+			_ = g.tick(t.Context())
+		}
+		clock.Advance(30 * time.Second)
+		if d := guardtest.Check(t, g, core.Attempt{Actor: "c", Token: tokens[2]}); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		faults.Heal()
+		redistest.Eventually(t, 10*time.Second, func() bool { return g.tick(t.Context()) == nil }, "Redis is back")
+		tick(t, g)
+		guardtest.WantReason(t, come(t, g, "b", &tokens[1]), core.ReasonOK)
+		guardtest.WantReason(t, come(t, g, "a", &tokens[0]), ReasonWaiting) // her pass has ended
+	})
+}
+
+// TestAProcessCallsOnceASecond, whatever its visitors ask, besides arrivals and entries.
+func TestAProcessCallsOnceASecond(t *testing.T) {
+	b := redistest.Single(t)
+	client := &guardtest.Counting{Client: b.NewClient(t)}
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock), core.WithoutSharedCalls()),
+		Options{Capacity: 100})
+	tokens := fill(t, g, names("v", 500)...)
+	tick(t, g)
+	before := client.Sent.Load()
+	for range 20 {
+		for i := range tokens {
+			come(t, g, fmt.Sprint("v", i), &tokens[i])
+		}
+		tick(t, g)
+		clock.Advance(time.Second)
+	}
+	if calls := client.Sent.Load() - before; calls > 2*20 { // 400 who wait and 100 passes: two calls
+		t.Errorf("%d calls for %d requests in 20 s", calls, 20*len(tokens))
+	}
+}
+
+// TestManyComeAtOneMoment: arrivals share calls, and get numbers of their own.
+func TestManyComeAtOneMoment(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b, guardtest.SharedCalls()...), Options{Capacity: 10})
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		numbers, allowed := map[int64]bool{}, 0
+		for i := range 500 {
+			all.Go(func() {
+				d, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i)})
+				mu.Lock()
+				defer mu.Unlock()
+				ticket, ok := g.tickets.read(d.Token)
+				if err != nil || !ok || numbers[ticket.index] {
+					t.Errorf("%+v, %v", d, err)
+				}
+				numbers[ticket.index] = true
+				if d.Allowed {
+					allowed++
+				}
+			})
+		}
+		all.Wait()
+		p, err := g.Peek(t.Context())
+		if err != nil || p.Given != 500 || p.Inside+p.Called != 10 || int64(allowed) != p.Inside {
+			t.Errorf("%+v, %v; %d allowed", p, err, allowed)
+		}
+	})
+}
+
+// TestAMillionWaitInAMegabyte: 10^5 in the short version.
+func TestAMillionWaitInAMegabyte(t *testing.T) {
+	b := redistest.Single(t)
+	g := newRoom(guardtest.NewEngine(b), Options{Capacity: 2000})
+	n := 100_000
+	if guardtest.Soak() {
+		n = 1_000_000
+	}
+	look := func() (bytes int64) {
+		for _, key := range g.keys {
+			used, err := b.Client.MemoryUsage(t.Context(), key, 0).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+			bytes += used
+		}
+		return bytes
+	}
+	tokens := fill(t, g, names("v", 2000)...)
+	for left := n; left > 0; left -= 500 {
+		many := make([]any, 500)
+		for i := range many {
+			many[i] = 1
+		}
+		if _, err := g.run(t.Context(), joinScript, many...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bytes := look()
+	t.Logf("%d wait, %d inside: %d bytes", n, len(tokens), bytes)
+	if bytes > 1<<20+100*2000 {
+		t.Errorf("%d bytes", bytes)
+	}
+}
+
+// TestAPositionCostsNoCall, and is exact while few wait.
+func TestAPositionIsExactWhileFewWait(t *testing.T) {
+	b := redistest.Single(t)
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1})
+	rng := rand.New(rand.NewPCG(1, 2))
+	tokens := fill(t, g, names("v", 900)...)
+	tick(t, g)
+	for range 100 {
+		i := 1 + rng.IntN(899)
+		d := come(t, g, fmt.Sprint("v", i), &tokens[i])
+		if p, _ := PlaceOf(d); p.Position < int64(i)-8 || p.Position > int64(i)+8 {
+			t.Errorf("visitor %d is at %d", i, p.Position)
+		}
+	}
+}
+
+// TestOptions: mistakes of set-up name the remedy.
+func TestOptions(t *testing.T) {
+	for text, o := range map[string]Options{
+		"Capacity is 0":       {},
+		"Pass is 1ms":         {Capacity: 1, Pass: time.Millisecond},
+		"Idle is 1h0m0s":      {Capacity: 1, Idle: time.Hour},
+		"Poll is 1ms":         {Capacity: 1, Poll: time.Millisecond},
+		"set whole seconds":   {Capacity: 1, Poll: 1500 * time.Millisecond},
+		"Grace is 1s":         {Capacity: 1, Grace: time.Second},
+		"Keep is 1s":          {Capacity: 1, Keep: time.Second},
+		"Secrets are missing": {Capacity: 1},
+		"secret 1 has 1 byte": {Capacity: 1, Secrets: [][]byte{{1}}},
+	} {
+		guardtest.WantPanic(t, text, func() {
+			New(core.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})), "room", o)
+		})
+	}
+	guardtest.WantPanic(t, "needs Redis", func() { New(core.NewMemory(), "room", Options{}) })
+}
+
+// TestHostileActors: any text is an actor.
+func TestHostileActors(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b), Options{Capacity: 1})
+		for _, actor := range []string{"{x}", "\x00", "\xff\xfe", strings.Repeat("long", 1<<18), "a b\r\n"} {
+			token := ""
+			come(t, g, actor, &token)
+			if d := come(t, g, actor, &token); d.Reason == ReasonElsewhere || d.Token != "" && d.Allowed == false {
+				t.Errorf("%.20q: %+v", actor, d)
+			}
+		}
+		if _, err := g.Check(context.Background(), core.Attempt{}); !errors.Is(err, core.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTheFirstWhoWaitsIsFirst: behind one who had entered since the last picture, they heard that they were
+// second.
+func TestTheFirstWhoWaitsIsFirst(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(guardtest.NewClock())), Options{Capacity: 1})
+		for i, name := range []string{"a", "b", "c"} {
+			var token string
+			d := come(t, g, name, &token)
+			if p, waits := PlaceOf(d); d.Allowed != (i == 0) || waits && p.Position != int64(i) {
+				t.Errorf("%s: allowed: %t, position %d", name, d.Allowed, p.Position)
+			}
+		}
+	})
+}

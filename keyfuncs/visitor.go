@@ -1,0 +1,26 @@
+package keyfuncs
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+)
+
+// Visitor finds who somebody is who has no account: the browser that they use, as a hash of User-Agent and
+// Accept-Language. It always finds something, and the same for all that one browser asks, pages and fetches
+// alike. It is for a waiting room, whose tickets tell visitors apart: with it, a copied ticket does not
+// work in another browser.
+//
+// Many browsers are alike, and programs choose what they send. So it is none for a limit: use [IP]. Join it
+// with IP to tell more visitors apart, where none of them changes networks while they wait; with a login
+// use [User].
+func Visitor() Func {
+	return func(r *Request) (string, error) {
+		hash := sha256.New()
+		for _, name := range [...]string{"User-Agent", "Accept-Language"} {
+			// HTTP/1 trims values and HTTP/2 does not.
+			_, _ = hash.Write([]byte(strings.Trim(strings.Join(r.Header[name], ","), " \t") + "\n")) // never fails
+		}
+		return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+	}
+}

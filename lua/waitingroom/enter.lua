@@ -1,0 +1,198 @@
+-- Waiting room: lets the holder of a place that is called enter, and answers the same when it is asked again.
+-- A holder of a free place is noted as here; if nobody who is here has a lower one and there is room, they
+-- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that
+-- was lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and
+-- has a pass that has not ended, waits at their place again.
+--
+-- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
+--                 place is here), high (the highest place that was ever called), turn (when the
+--                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
+--                 before), entered, seed
+--       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
+--       3 seen    bitmap: in this interval
+--       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
+--                 used it
+--       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
+--       6 passes  hash "place:id" -> when the pass ends in any case
+--       7 called  sorted set place -> until when its holder may enter
+--       8 left    sorted set "place:id" -> when a pass that was given back would have ended
+-- ARGV  1 now       milliseconds since 1970; empty: the server's clock
+--       2 capacity  how many are inside and called at most, unless the operator has set another number
+--       3 pass, 4 idle, 5 grace  milliseconds: the longest stay, the longest one without a request, and how
+--                   long a called place is kept
+--       6 interval  milliseconds of presence
+--       7 keep      milliseconds for which the room is kept after the last call
+--       8 opens     milliseconds since 1970; 0: open
+--       9 draw      1: the places of those who have come before the opening are drawn
+--       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
+--                   state, limit, text; a base of 0: not at all
+--       11 lobby    as the process knows it, by which it has the place; empty: not open
+--       12 base     of the visitor's number
+--       13 place    of the visitor
+--       14 id       of the visitor
+--       15 mark     1 to 253, of the id
+--       16 end      of the pass that the visitor has; 0: they have none
+-- Returns {answer, now, ...}
+--         {'in', now, until, end}  until: when the pass ends, if it is not renewed; end: when in any case
+--         {'wait', now}            the visitor is here, and waits
+--         {'moved', now, base, index}  the same with another number
+--         {'over', now}            the number has been used, and the pass has ended
+--         {'stale', now}           the process knows too little, and nothing was done
+
+local room, here, seen, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local inside, passes, called, left = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local now, capacity, pass, idle = tonumber(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
+local grace, interval, keep = ARGV[5] + 0, ARGV[6] + 0, ARGV[7]
+local opens, draw, known = ARGV[8] + 0, ARGV[9] == '1', ARGV[10]
+local quiet_for, FIRST = math.max(idle, grace), 65536 -- FIRST: the place of the first arrival
+local held, place, id, own, had = ARGV[12], ARGV[13] + 0, ARGV[14], ARGV[15] + 0, ARGV[16] + 0
+-- shared clock
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+-- end clock
+-- shared room
+local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'high', 'turn', 'limit',
+  'state', 'lobby', 'quiet', 'entered', 'text', 'seed')
+local base, ahead, last, late = f[1], (f[3] or 0) + 0, (f[4] or FIRST - 1) + 0, (f[5] or 0) + 0
+local front, high, turn = (f[6] or 0) + 0, (f[7] or 0) + 0, (f[8] or 0) + 0
+local limit, state, lobby, quiet = f[9] or '', f[10] or 'open', f[11] or '', (f[12] or 0) + 0
+local entered, text, seed = (f[13] or 0) + 0, f[14] or '', f[15] or ''
+now = now + ahead
+if f[2] and now < f[2] + 0 then -- the clock was set back
+  ahead = ahead + f[2] - now
+  now = f[2] + 0
+end
+if not base then
+  base, last, lobby, seed, state, limit, text = string.match(known,
+    '^(%d+) (%d+) (%d*) (%w*) (%a+) (%d*) (%S*)$')
+  last = last + 0
+  if base == '0' then
+    base = string.format('%.0f', math.floor(now / 1000))
+    redis.call('DEL', here, seen, taken, inside, passes, called, left)
+  else -- any number may have been called, and some may have been given that the process does not know
+    last = last + 100000
+    high, quiet = last, now + quiet_for
+  end
+end
+if lobby == '' and now >= opens then
+  lobby = string.format('%.0f', draw and last - FIRST + 1 or 0)
+  if lobby ~= '0' then -- numbers have other places from now on, and all may say that they are here
+    redis.call('DEL', here, seen)
+    quiet = math.max(quiet, now + interval)
+  end
+end
+if now >= turn + interval then -- who was seen in the last interval is still here
+  if now < turn + 2 * interval and redis.call('EXISTS', seen) == 1 then
+    redis.call('RENAME', seen, here)
+  else
+    redis.call('DEL', here, seen)
+  end
+  turn = now
+end
+-- end room
+-- shared leavers
+local over = redis.call('ZRANGEBYSCORE', inside, '-inf', now, 'LIMIT', '0', '500')
+if #over > 0 then
+  redis.call('ZREM', inside, unpack(over))
+  redis.call('HDEL', passes, unpack(over))
+end
+over = redis.call('ZRANGEBYSCORE', called, '-inf', now, 'LIMIT', '0', '500')
+if #over > 0 then
+  redis.call('ZREM', called, unpack(over))
+  for _, place in ipairs(over) do -- who comes back later is the next
+    redis.call('SETRANGE', taken, place, '\0')
+  end
+end
+local free = (limit ~= '' and limit or capacity) - redis.call('ZCARD', inside) - redis.call('ZCARD', called)
+-- end leavers
+-- shared present
+local function present(place)
+  if place <= high then
+    local mark = redis.call('GETRANGE', taken, place, place)
+    if mark ~= '' and mark ~= '\0' then
+      return
+    end
+  end
+  if redis.call('SETBIT', seen, place, '1') == 0 then
+    redis.call('SETBIT', here, place, '1')
+  end
+  front = math.min(front, place)
+end
+local function first()
+  local place = redis.call('BITPOS', here, '1', math.floor(front / 8))
+  return place >= 0 and place or nil
+end
+-- end present
+-- shared call_one
+local function call_one(place)
+  redis.call('SETBIT', here, place, '0')
+  redis.call('SETBIT', seen, place, '0')
+  redis.call('SETRANGE', taken, place, '\255')
+  redis.call('ZADD', called, now + grace, place)
+  high = math.max(high, place)
+end
+-- end call_one
+
+local answer
+local member = string.format('%.0f:%s', place, id)
+local ends = held == base and redis.call('HGET', passes, member)
+local byte = string.byte(redis.call('GETRANGE', taken, place, place))
+local moved = redis.call('HGET', room, 'moved:' .. held .. ':' .. member)
+if held == base and ARGV[11] ~= lobby then
+  return {'stale', now}
+elseif ends then
+  ends = ends + 0
+elseif moved then
+  answer = {'moved', now, base, moved + 0}
+elseif held ~= base or byte and byte > 0 and byte < 254 and byte ~= own then
+  local moves = (redis.call('HGET', room, 'moves') or 0) + 0
+  if moves >= 10000 or late + 1 >= FIRST then
+    return {'over', now}
+  end
+  late = late + 1
+  redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. held .. ':' .. member, late)
+  present(late)
+  answer = {'moved', now, base, late}
+elseif byte == 254 or byte == own and had <= now then
+  return {'over', now}
+else
+  if byte == own then
+    redis.call('SETRANGE', taken, place, '\0')
+  end
+  if byte ~= 255 then
+    present(place)
+    if state == 'open' and lobby ~= '' and now >= quiet and free > 0 and first() == place then
+      call_one(place)
+      byte, free = 255, free - 1
+    end
+  end
+  if byte == 255 and state == 'open' and free >= 0 and now >= quiet then
+    ends = had > 0 and math.min(had, now + pass) or now + pass
+    redis.call('ZREM', called, place)
+    redis.call('SETRANGE', taken, place, string.char(own))
+    redis.call('HSET', passes, member, string.format('%.0f', ends))
+    entered = entered + 1
+  else
+    answer = {'wait', now}
+  end
+end
+if ends then
+  local renewed = idle > 0 and math.min(ends, now + idle) or ends
+  redis.call('ZADD', inside, string.format('%.0f', renewed), member)
+  answer = {'in', now, renewed, ends}
+end
+-- shared save
+local function whole(n)
+  return string.format('%.0f', n)
+end
+redis.call('HSET', room, 'base', base, 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
+  'late', whole(late), 'front', whole(front), 'high', whole(high), 'turn', whole(turn), 'limit', limit,
+  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text,
+  'seed', seed)
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIRE', key, keep)
+end
+-- end save
+return answer

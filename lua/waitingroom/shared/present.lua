@@ -1,0 +1,21 @@
+-- present notes that the holder of a place is here, unless the place is called or has been used. first
+-- returns the lowest place whose holder is here.
+-- needs: here, seen, taken, front, high
+-- gives: present, first, front
+
+local function present(place)
+  if place <= high then
+    local mark = redis.call('GETRANGE', taken, place, place)
+    if mark ~= '' and mark ~= '\0' then
+      return
+    end
+  end
+  if redis.call('SETBIT', seen, place, '1') == 0 then
+    redis.call('SETBIT', here, place, '1')
+  end
+  front = math.min(front, place)
+end
+local function first()
+  local place = redis.call('BITPOS', here, '1', math.floor(front / 8))
+  return place >= 0 and place or nil
+end
