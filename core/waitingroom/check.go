@@ -28,6 +28,8 @@ type Place struct {
 	// Number is the visitor's number among those who came before the opening, from 0 on, and -1 for those who
 	// came later. With [Draw] they can check their place.
 	Number int64
+	// Drawn is how many came before the opening, from then on: the numbers below it were drawn.
+	Drawn int64
 	// Commitment is that of the seed of the draw; Seed is the seed, from the opening on.
 	Commitment, Seed string
 }
@@ -62,7 +64,7 @@ func (w waits) Details() []kit.Detail {
 			kit.Detail{Name: "commitment", Value: w.Commitment})
 	}
 	if w.Seed != "" {
-		details = append(details, kit.Detail{Name: "seed", Value: w.Seed})
+		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn}, kit.Detail{Name: "seed", Value: w.Seed})
 	}
 	return details
 }
@@ -124,7 +126,7 @@ type visit struct {
 
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
 func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
-	if v.picture.state == closed {
+	if state, _ := v.stands(v.picture); state == closed {
 		v.refuse(core.ReasonClosed, ticket{}, 0)
 		return nil
 	}
@@ -200,8 +202,9 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 func (v *visit) wait(ctx context.Context, t ticket) error {
 	p := v.picture
 	place := p.place(t.index)
+	state, _ := v.stands(p)
 	switch {
-	case t.base != parse(p.base), p.state == open && p.lobby != "" && v.now >= p.quiet &&
+	case t.base != parse(p.base), state == open && p.lobby != "" && v.now >= p.quiet &&
 		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
@@ -210,7 +213,7 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 		v.seen[place] = struct{}{}
 	}
 	v.mu.Unlock()
-	if p.state == closed {
+	if state == closed {
 		v.refuse(core.ReasonClosed, t, place)
 		return nil
 	}
@@ -285,8 +288,9 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	p := v.picture
 	v.d.Reason, v.d.Source = reason, core.SourceRemembered
 	v.d.Limit = p.capacity(v.options.Capacity)
-	w := waits{Place{State: p.state, Text: script.Decode(p.text), Number: -1}}
-	if p.lobby == "" && p.state == open {
+	state, text := v.stands(p)
+	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
+	if p.lobby == "" && state == open {
 		w.State, w.Opens = "lobby", v.options.Opens
 	}
 	if t.base != 0 {
@@ -298,7 +302,7 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 		(p.lobby == "" || t.index-firstPlace < drawn) {
 		w.Number, w.Commitment = t.index-firstPlace, Commitment(p.seed)
 		if p.lobby != "" {
-			w.Seed = p.seed
+			w.Seed, w.Drawn = p.seed, drawn
 		}
 	}
 	if reason != core.ReasonClosed && w.State != "lobby" {

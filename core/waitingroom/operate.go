@@ -18,8 +18,9 @@ type Status struct {
 	Capacity, Inside, Called int64
 	// Waiting are those who wait and were seen in this or the last interval.
 	Waiting int64
-	// Given is how many numbers were given, Entered how many visitors have entered.
-	Given, Entered int64
+	// Given is how many numbers were given, Entered how many visitors have entered, and Missed how often one was
+	// called who did not come in time.
+	Given, Entered, Missed int64
 	// Commitment is that of the seed of the draw, and Seed the seed, from the opening on.
 	Commitment, Seed string
 }
@@ -31,14 +32,15 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 		if err != nil {
 			return Status{}, err
 		}
-		s := Status{State: p.state, Text: script.Decode(p.text), Capacity: p.capacity(g.options.Capacity),
+		state, text := g.stands(p)
+		s := Status{State: state, Text: script.Decode(text), Capacity: p.capacity(g.options.Capacity),
 			Inside: p.inside, Called: p.called, Waiting: p.counts[len(p.counts)-1], Given: p.last - firstPlace + 1,
-			Entered: p.entered}
+			Entered: p.entered, Missed: p.missed}
 		if g.options.Draw {
 			s.Commitment = Commitment(p.seed)
 		}
 		switch {
-		case p.lobby == "" && p.state == open:
+		case p.lobby == "" && state == open:
 			s.State = "lobby"
 		case g.options.Draw && p.lobby != "":
 			s.Seed = p.seed

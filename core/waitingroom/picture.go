@@ -21,7 +21,7 @@ type picture struct {
 	last, high               int64
 	free, inside, called     int64
 	lobby                    string // how many came before the opening; empty: not open yet
-	quiet, entered           int64
+	quiet, entered, missed   int64
 	state, limit, text, seed string
 	counts                   []int64 // how many are here before each size places
 	from, size               int64   // the first place counted, and how many are counted together
@@ -87,7 +87,36 @@ func (g *Guard) look(ctx context.Context) (*picture, error) {
 	if p := g.picture.Load(); p != nil {
 		return p, nil
 	}
+	g.askWhetherOver(ctx)
 	return g.ask(ctx, nil, nil)
+}
+
+// askWhetherOver asks the application whether there is something to wait for.
+func (g *Guard) askWhetherOver(ctx context.Context) {
+	if g.options.Over == nil {
+		return
+	}
+	text, err := g.options.Over(ctx)
+	switch {
+	case err != nil:
+		if skipped, ok := g.failed.Due("over"); ok {
+			g.Logger().Warn("gatehouse: a waiting room does not know whether it is over: Options.Over failed",
+				"guard", g.Name(), "err", err, "failures_not_logged", skipped)
+		}
+	case text == "":
+		g.over.Store(nil)
+	default:
+		text = script.Encode(text)
+		g.over.Store(&text)
+	}
+}
+
+// stands returns the state of the room, and the text for those who wait.
+func (g *Guard) stands(p *picture) (state, text string) {
+	if over := g.over.Load(); over != nil && p.state == open {
+		return closed, *over
+	}
+	return p.state, p.text
 }
 
 // touch has the process ask for a picture a beat after the last one.
@@ -102,6 +131,7 @@ func (g *Guard) touch(p *picture) {
 
 // tick sends what the process has heard of its visitors, and gets a picture.
 func (g *Guard) tick(ctx context.Context) error {
+	g.askWhetherOver(ctx)
 	g.mu.Lock()
 	seen, used := g.seen, g.used
 	g.seen, g.used = map[int64]struct{}{}, map[string]pass{}
@@ -192,10 +222,10 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 }
 
 func readPicture(value any, passes int) (*picture, []int64, error) {
-	r := script.ReadReply(value, 15+passes, 15+passes+most)
+	r := script.ReadReply(value, 16+passes, 16+passes+most)
 	p := &picture{now: r.Number(), base: r.Text(), last: r.Number(), high: r.Number(), free: r.Number(),
 		inside: r.Number(), called: r.Number(), lobby: r.Text(), quiet: r.Number(), entered: r.Number(),
-		state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
+		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
 	count := strings.Fields(r.Text())
 	untils := make([]int64, passes)
 	for i := range untils {

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -58,6 +59,10 @@ type Options struct {
 	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
 	// one when the room has been emptied.
 	Secrets [][]byte
+	// Over says what those who wait are told while there is nothing to wait for, such as "Sold out"; "" while
+	// there is. The room is closed meanwhile, as by [Guard.Close]. Each process asks once a second while
+	// visitors ask, so that none of them costs a call. Where it fails, what it has said last counts. Nil: never.
+	Over func(context.Context) (text string, err error)
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
 	// PageStatus is the HTTP status of the page that people who wait see: 200 to 599. Default 200.
@@ -94,6 +99,8 @@ type Guard struct {
 	picture atomic.Pointer[picture]
 	asking  sync.Mutex // of the first picture
 	due     atomic.Bool
+	over    atomic.Pointer[string] // what Options.Over has said, encoded; nil: nothing
+	failed  warn.Sample[string]
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu   sync.Mutex

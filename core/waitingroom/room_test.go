@@ -202,7 +202,8 @@ func TestARoomThatNobodyKnows(t *testing.T) {
 	})
 }
 
-// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused.
+// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused. Redis tells the two apart
+// by a byte of their IDs.
 func TestNumbersThatAFailoverRepeats(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -210,7 +211,8 @@ func TestNumbersThatAFailoverRepeats(t *testing.T) {
 		tokens := fill(t, g, "a", "b", "c", "d")
 		tick(t, g)
 		second, _ := g.tickets.read(tokens[1])
-		second.id, second.who, second.until, second.end = [6]byte{9, 9}, whoOf("e"), 0, 0
+		second.id[0]++ // another byte
+		second.who, second.until, second.end = whoOf("e"), 0, 0
 		token := g.tickets.sign(&second)
 		guardtest.WantReason(t, come(t, g, "e", &token), ReasonWaiting)
 		if err := g.Leave(t.Context(), core.Decision{Token: tokens[0]}); err != nil {
@@ -449,6 +451,76 @@ func TestTheFirstWhoWaitsIsFirst(t *testing.T) {
 			if p, waits := PlaceOf(d); d.Allowed != (i == 0) || waits && p.Position != int64(i) {
 				t.Errorf("%s: allowed: %t, position %d", name, d.Allowed, p.Position)
 			}
+		}
+	})
+}
+
+// TestThoseWhoWaitHearThatItIsOver, without a call for each; when there is something again, the line goes on.
+// While the application cannot tell, its last word counts.
+func TestThoseWhoWaitHearThatItIsOver(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		var text string
+		var failure error
+		asked := 0
+		c := newCrowd(t, b, 1, 0, Options{Capacity: 2, Over: func(context.Context) (string, error) {
+			asked++
+			return text, failure
+		}})
+		g := c.rooms[0]
+		tokens := fill(t, g, names("v", 20)...)
+		beats := func(n int) {
+			for range n {
+				c.second()
+			}
+		}
+		reason := func(i int) core.Decision { return come(t, g, fmt.Sprint("v", i), &tokens[i]) }
+		text = "Sold out, 谢谢"
+		beats(2)
+		before := asked
+		for i := 2; i < 20; i++ {
+			d := reason(i)
+			if place, _ := PlaceOf(d); d.Reason != core.ReasonClosed || place.Text != text || d.RetryAfter != 0 {
+				t.Errorf("visitor %d: %+v, %+v", i, d, place)
+			}
+		}
+		if d := reason(0); !d.Allowed {
+			t.Errorf("a pass ended with the sale: %+v", d)
+		}
+		var nothing string
+		if d := come(t, g, "late", &nothing); d.Reason != core.ReasonClosed || nothing != "" {
+			t.Errorf("who comes now: %+v", d)
+		}
+		if asked > before+1 {
+			t.Errorf("the application was asked %d times at one moment", asked-before)
+		}
+		if s, err := g.Peek(t.Context()); err != nil || s.State != "closed" || s.Text != text {
+			t.Errorf("%+v, %v", s, err)
+		}
+		text, failure = "", errors.New("the shop does not answer")
+		beats(2)
+		if d := reason(5); d.Reason != core.ReasonClosed {
+			t.Errorf("with a failure: %+v", d)
+		}
+		failure = nil
+		beats(2)
+		if d := reason(5); d.Allowed || d.Reason != ReasonWaiting {
+			t.Errorf("with stock again: %+v", d)
+		}
+	})
+}
+
+// TestWhoWasCalledAndDidNotCome is counted.
+func TestWhoWasCalledAndDidNotCome(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		c := newCrowd(t, b, 1, 0, Options{Capacity: 2, Pass: 10 * time.Second})
+		g := c.rooms[0]
+		fill(t, g, names("v", 7)...)
+		for range 120 {
+			c.second()
+		}
+		s, err := g.Peek(t.Context())
+		if err != nil || s.Entered != 2 || s.Missed == 0 || s.Missed > 5 || s.Called != 0 {
+			t.Errorf("%+v, %v", s, err)
 		}
 	})
 }
