@@ -67,11 +67,11 @@ func TestACrowdComesToAFlashSale(t *testing.T) {
 	calls := new(roomCalls)
 	b.Client.AddHook(calls)
 	gate := guardtest.NewEngine(b)
+	sale := seckill.New(gate, "sale", seckill.Options{Keep: time.Minute})
 	room := waitingroom.New(gate, "shop", waitingroom.Options{
 		Capacity: capacity, Pass: 10 * time.Second, Poll: time.Second, Keep: time.Minute,
-		Secrets: [][]byte{[]byte("a secret of sixteen bytes")},
+		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}, Over: SoldOut(sale, "tv"),
 	})
-	sale := seckill.New(gate, "sale", seckill.Options{Keep: time.Minute})
 	if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: stock, Hold: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
