@@ -1,7 +1,7 @@
 // Command demo lets you try Gatehouse. It serves one page, on which you attack three limits, race for
-// tickets, stuff a poll, take Redis away, and kill workers; and a guarded app for curl: a limit of 100
-// requests per minute, a poll in which each user votes once, and a flash sale (seckill) of 100 tickets, one
-// per buyer.
+// tickets, fill a waiting room, stuff a poll, take Redis away, and kill workers; and a guarded app for curl:
+// a limit of 100 requests per minute, a poll in which each user votes once, and a flash sale (seckill) of 100
+// tickets, one per buyer.
 //
 //	go run ./examples/demo
 //
@@ -22,6 +22,8 @@
 //	                                      those certainly within one (see worstWindow)
 //	sale       counts, done: raceCounts   left, held, sold by Redis; orders and counter of the naive sale
 //	sale-same  done: raceCounts           the same orders again; their answers are replays
+//	room       counts, done: roomCounts  inside, called, waiting, entered by Redis; left, told by the visitors;
+//	           draw: roomDraw            the seed, and the position that each visitor was told
 //	holds      step, done: holdsStep      left, held, sold while a dead worker's holds run out
 //	poll       counts, done: pollCounts   tallies by Redis; answers to the attacker by status
 //	semaphore  step, done: step           held, max
@@ -29,6 +31,8 @@
 //	delay      step, done: step           the number of the try
 //	spend      step, done: step           tokens left, by the limit
 //	traffic    counts, done: trafficCounts  who decided, statuses, the breaker
+//
+// POST /room/leave has half of those leave who wait, in the run that goes on.
 //
 // POST /redis takes the Redis inside the process away (redis=off) and gives it back (redis=on): its port is
 // closed and opened, its data stay. A Redis of REDIS_URL is not the demo's to stop. POST /reset ends all
@@ -43,6 +47,8 @@
 //	            #attack-naive-worst and so on: the number; #attack-naive-result: the sentence
 //	#race       #race-run, #race-same; #race-left, -held, -sold, -total; #race-answers (tr data-key: the
 //	            reason); #race-naive-left, -sold, -oversold, -refused; #race-own-grid, #race-naive-grid
+//	#room       #room-leave; #room-inside, -called, -most, -entered, -waiting, -left, -told; #room-inside-bars,
+//	            #room-line-bars; #room-commitment, -seed; #room-check (what this browser has computed)
 //	#holds      #holds-left, -held, -sold, -ms
 //	#stuffing   #stuffing-open-red, -blue, -refused, -answers, -winner (the sentence);
 //	            #stuffing-capped-red and so on
@@ -67,5 +73,5 @@
 //	stream.go   server-sent events, and the tapes of runs
 //	watch.go    the breaker, who decided, which scripts ran
 //	labs.go     the guards of the scenarios
-//	attack.go, race.go, holds.go, poll.go, limit.go, workers.go, spend.go, outage.go    a scenario each
+//	attack.go, race.go, room.go, holds.go, poll.go, limit.go, workers.go, spend.go, outage.go: the scenarios
 package main

@@ -366,9 +366,14 @@ func demoRoom(t *testing.T, address string) {
 		t.Errorf("the seed is %q in one tab, %q in the other", a, b)
 	}
 	b.sees(views...)
+	// A check that finds nothing would be none.
+	eval[bool](b, `(checkDraw({commitment:"another",seed:"5eed",positions:[2,2,9,9]}),true)`)
+	b.eventually(`/is not the one that was promised, and [01] of 4 /.test(document.querySelector("#room-check.bad")` +
+		`?.textContent)`)
 	b.act(chromedp.Click("#reset"))
 	b.eventually(`document.querySelector("#room").dataset.state==="idle"`)
-	if got := b.text("#room-check") + b.text("#room-commitment") + b.text("#room-seed"); !strings.Contains(got, "––") {
+	if got := b.text("#room-commitment") + b.text("#room-seed"); got != "––" ||
+		!strings.Contains(b.text("#room-check"), "This browser") {
 		t.Errorf("after a reset: %q", got)
 	}
 }
@@ -640,7 +645,7 @@ func demoReset(t *testing.T, address string) {
 	b.eventually(`window.wasReset===true`)
 	eval[bool](b, `(letGo(),true)`)
 	b.eventually(`document.querySelector("#reset-status").innerText==="Everything is as at the start."&&` +
-		`!document.querySelector("[aria-disabled]")`)
+		`!document.querySelector("[data-run][aria-disabled]")`)
 	const others = `[...document.querySelectorAll('[data-state]:not([data-state="idle"])')].map(e=>e.id)`
 	if got := eval[[]string](b, others); len(got) > 0 {
 		t.Errorf("after a reset these are not idle: %q", got)
