@@ -217,6 +217,9 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 	if before != nil && before.base != p.base {
 		g.highest.Store(0)
 	}
+	g.mu.Lock()
+	clear(g.told)
+	g.mu.Unlock()
 	g.picture.Store(p)
 	return p, nil
 }

@@ -106,6 +106,7 @@ type Guard struct {
 	mu   sync.Mutex
 	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
 	used map[string]pass    // passes that were used since
+	told map[int64]struct{} // places of those whom Redis has told since to wait
 
 	renewed *kit.Recall[string, int64] // until when passes were renewed
 }
@@ -140,6 +141,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		seed:    hex.EncodeToString(seed[:]),
 		seen:    map[int64]struct{}{},
 		used:    map[string]pass{},
+		told:    map[int64]struct{}{},
 		renewed: kit.NewRecall[string, int64](1<<16, options.Pass),
 	}
 	for _, field := range []string{"room", "here", "seen", "taken", "inside", "passes", "called", "left"} {

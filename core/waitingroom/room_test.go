@@ -321,6 +321,45 @@ func TestAProcessCallsOnceASecond(t *testing.T) {
 	}
 }
 
+// TestWhoAsksAgainAtOnceCostsNoCall: between two pictures of the room, whoever may be next, has missed their
+// turn, or was away with a pass, asks Redis once, however often they ask here.
+func TestWhoAsksAgainAtOnceCostsNoCall(t *testing.T) {
+	b := redistest.Single(t)
+	client := &guardtest.Counting{Client: b.NewClient(t)}
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock), core.WithoutSharedCalls()),
+		Options{Capacity: 2, Pass: time.Minute, Idle: 10 * time.Second, Poll: time.Second})
+	ask := func(name string, token *string, times int) (calls int64) {
+		before := client.Sent.Load()
+		for range times {
+			come(t, g, name, token)
+		}
+		return client.Sent.Load() - before
+	}
+	tokens := fill(t, g, "in", "away", "first", "missed", "last") // the picture is of the empty room
+	if calls := ask("first", &tokens[2], 1000) + ask("last", &tokens[4], 1000); calls > 0 {
+		t.Errorf("who has just been told to wait: %d calls", calls)
+	}
+	clock.Advance(11 * time.Second) // the two passes have not been used; first and missed are called
+	ask("first", &tokens[2], 1)
+	ask("missed", &tokens[3], 1)
+	tick(t, g)
+	if calls := ask("first", &tokens[2], 1000); calls != 1 {
+		t.Errorf("who is called: %d calls", calls)
+	}
+	if calls := ask("away", &tokens[1], 1000); calls != 1 {
+		t.Errorf("who was away: %d calls", calls)
+	}
+	clock.Advance(2 * time.Second) // missed has not come
+	ask("last", &tokens[4], 1)
+	tick(t, g)
+	ask("last", &tokens[4], 1)
+	tick(t, g)
+	if calls := ask("missed", &tokens[3], 1000); calls != 1 {
+		t.Errorf("who has missed their turn: %d calls", calls)
+	}
+}
+
 // TestManyComeAtOneMoment: arrivals share calls, and get numbers of their own.
 func TestManyComeAtOneMoment(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
