@@ -30,6 +30,7 @@ type picture struct {
 	drawn                    []uint32 // the place of each arrival before the opening; nil: not drawn
 	rate                     float64  // visitors per second who enter
 	rated                    *picture // a picture from which the rate is measured
+	known                    any      // the room as the scripts take it, for the case that Redis has lost it
 }
 
 // The states of a room.
@@ -39,13 +40,8 @@ const (
 	closed = "closed"
 )
 
-// known is the room as the scripts take it, for the case that Redis has lost it.
-func (p *picture) known(seed string) string {
-	if p == nil {
-		return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  "
-	}
-	return fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
-}
+// unknown is the room as the scripts take it from a process that has no picture: they make one with the seed.
+func unknown(seed string) string { return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  " }
 
 // clock is the room's clock at a moment of this process. It is never behind: it counts from when the picture
 // was asked for.
@@ -243,6 +239,7 @@ func readPicture(value any, passes int) (*picture, []int64, error) {
 	if r.Err != nil {
 		return nil, nil, r.Err
 	}
+	p.known = fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
 	return p, untils, p.count(count)
 }
 

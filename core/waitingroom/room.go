@@ -93,6 +93,7 @@ type Guard struct {
 	kit.Base
 	options Options
 	keys    []string
+	fixed   []any
 	tickets signer
 	seed    string // for a room that this process makes
 
@@ -137,6 +138,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Base: kit.Register(e, "waitingroom", name, joinScript, enterScript, tickScript, leaveScript,
 			setScript),
 		options: options,
+		fixed:   options.fixed(),
 		tickets: newSigner(name, options.Secrets),
 		seed:    hex.EncodeToString(seed[:]),
 		seen:    map[int64]struct{}{},
@@ -217,16 +219,24 @@ func (g *Guard) Traits() core.Traits {
 // Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// args returns the arguments that all scripts have.
-func (g *Guard) args(more ...any) []any {
-	o := &g.options
+// fixed returns the arguments that are the same for all calls: those between now and the known room.
+func (o *Options) fixed() []any {
 	opens := int64(0)
 	if !o.Opens.IsZero() {
 		opens = o.Opens.UnixMilli()
 	}
-	return append([]any{g.Engine().ScriptNow(time.Millisecond), o.Capacity, o.Pass.Milliseconds(),
-		o.Idle.Milliseconds(), o.Grace.Milliseconds(), o.interval().Milliseconds(), o.Keep.Milliseconds(),
-		opens, kit.FlagOf(o.Draw), g.picture.Load().known(g.seed)}, more...)
+	return []any{o.Capacity, o.Pass.Milliseconds(), o.Idle.Milliseconds(), o.Grace.Milliseconds(),
+		o.interval().Milliseconds(), o.Keep.Milliseconds(), opens, kit.FlagOf(o.Draw)}
+}
+
+// args returns the arguments that all scripts have, and more.
+func (g *Guard) args(more ...any) []any {
+	known := any(unknown(g.seed))
+	if p := g.picture.Load(); p != nil {
+		known = p.known
+	}
+	args := append(make([]any, 0, 2+len(g.fixed)+len(more)), g.Engine().ScriptNow(time.Millisecond))
+	return append(append(append(args, g.fixed...), known), more...)
 }
 
 // run runs a script within the deadline.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -562,4 +564,70 @@ func TestWhoWasCalledAndDidNotCome(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
+}
+
+// BenchmarkArrivals has many visitors come at the same time.
+func BenchmarkArrivals(b *testing.B) {
+	g, _ := benchRoom(b)
+	b.SetParallelism(64)
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			d, err := g.Check(b.Context(), core.Attempt{Actor: strconv.FormatInt(n.Add(1), 10)})
+			if err != nil || d.Reason != ReasonWaiting {
+				b.Error(d, err)
+			}
+		}
+	})
+}
+
+// BenchmarkPresence tells Redis of 500 visitors who wait.
+func BenchmarkPresence(b *testing.B) {
+	g, rdb := benchRoom(b)
+	for range 1000 { // a million numbers
+		if _, err := g.run(b.Context(), joinScript, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+	places := make([]int64, most)
+	before := cpuOf(b, rdb)
+	for b.Loop() {
+		for i := range places {
+			places[i] = firstPlace + 2 + rand.Int64N(1e6)
+		}
+		if _, err := g.ask(b.Context(), places, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	used := cpuOf(b, rdb) - before
+	b.ReportMetric(used*1e6/most/float64(b.N), "redis-us/visitor")
+}
+
+func benchRoom(b *testing.B) (*Guard, redis.UniversalClient) {
+	backend := redistest.Single(b)
+	g := New(guardtest.NewEngine(backend, core.WithDeadline(time.Minute)), "shop",
+		Options{Capacity: 1, Pass: time.Hour, Idle: time.Hour, Secrets: secrets})
+	if d, err := g.Check(b.Context(), core.Attempt{Actor: "inside"}); err != nil || !d.Allowed {
+		b.Fatal(d, err)
+	}
+	return g, backend.Client
+}
+
+// cpuOf returns the seconds of CPU that a server has used.
+func cpuOf(b *testing.B, rdb redis.UniversalClient) (seconds float64) {
+	info, err := rdb.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "used_cpu_user" || name == "used_cpu_sys" {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += n
+		}
+	}
+	return seconds
 }
