@@ -64,7 +64,8 @@ func (w waits) Details() []kit.Detail {
 			kit.Detail{Name: "commitment", Value: w.Commitment})
 	}
 	if w.Seed != "" {
-		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn}, kit.Detail{Name: "seed", Value: w.Seed})
+		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn},
+			kit.Detail{Name: "seed", Value: w.Seed})
 	}
 	return details
 }
@@ -218,8 +219,8 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 	return nil
 }
 
-// note notes that the holder of a place is here. It reports whether Redis has told them since the picture that
-// they have to wait.
+// note notes that the holder of a place is here. It reports whether Redis has told them since the picture
+// that they have to wait.
 func (v *visit) note(place int64) (told bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

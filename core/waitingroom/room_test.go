@@ -621,7 +621,8 @@ func cpuOf(b *testing.B, rdb redis.UniversalClient) (seconds float64) {
 		b.Fatal(err)
 	}
 	for line := range strings.Lines(info) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "used_cpu_user" || name == "used_cpu_sys" {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
 			n, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				b.Fatal(err)
