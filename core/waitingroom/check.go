@@ -182,7 +182,7 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 	member := t.member(v.picture.place(t.index))
 	same := t.base == parse(v.picture.base)
 	switch {
-	case !same || v.now >= t.end || v.picture.left[member]:
+	case !same || v.now >= t.end || v.picture.left[member] > 0:
 		return v.arrive(ctx, ReasonWaiting)
 	case v.now >= t.until:
 		return v.wait(ctx, t)
@@ -279,15 +279,16 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 }
 
 // stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
-// ends. Who has just come is left to the outage policy.
+// ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before.
 func (v *visit) stay(err error, t ticket) error {
 	switch {
-	case errors.Is(err, context.Canceled), v.d.Attempt.Token == "":
+	case errors.Is(err, context.Canceled):
 		return err
 	case t.isPass():
 		v.let(t, core.SourceRemembered)
 	default:
 		v.refuse(ReasonWaiting, t, v.picture.place(t.index))
+		v.d.RetryAfter = min(v.d.RetryAfter, max(v.options.Idle/4, time.Second))
 	}
 	return nil
 }

@@ -98,21 +98,36 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 			text = d.Attempt.Token
 		}
 		t, ok := g.tickets.read(text)
+		if !ok {
+			return nil
+		}
 		p, err := g.look(ctx)
-		if err != nil || !ok || t.base != parse(p.base) {
-			return err
+		for known := false; err == nil && !known; {
+			known, err = g.leave(ctx, p, t)
+			if err == nil {
+				p, err = g.ask(ctx, nil, nil)
+			}
+			if err == nil && t.base != parse(p.base) {
+				return nil // the room was lost, and the pass with it
+			}
 		}
-		place := p.place(t.index)
-		if _, err := g.run(ctx, leaveScript, place, t.name(), t.mark()); err != nil {
-			return err
-		}
-		g.mu.Lock()
-		delete(g.seen, place)
-		delete(g.used, t.member(place))
-		g.mu.Unlock()
-		_, err = g.ask(ctx, nil, nil)
 		return err
 	})
+}
+
+// leave gives a pass or a place back. It reports whether the picture was good enough.
+func (g *Guard) leave(ctx context.Context, p *picture, t ticket) (known bool, err error) {
+	place := p.place(t.index)
+	value, err := g.run(ctx, leaveScript, p.lobby, t.base, place, t.name(), t.mark())
+	if err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	delete(g.seen, place)
+	delete(g.used, t.member(place))
+	g.mu.Unlock()
+	r := script.ReadReply(value, 1, 1)
+	return r.Number() >= 0, r.Err
 }
 
 // Describe implements [kit.Describer].
