@@ -13,16 +13,22 @@ import (
 // Status is how a room stands.
 type Status struct {
 	// State is "lobby", "open", "paused" or "closed"; Text is what those who wait are told while it is closed.
-	State, Text string
+	State string `json:"state"`
+	Text  string `json:"text,omitempty"`
 	// Capacity is how many may be inside; Inside are there, and Called may enter and have not come yet.
-	Capacity, Inside, Called int64
+	Capacity int64 `json:"capacity"`
+	Inside   int64 `json:"inside"`
+	Called   int64 `json:"called"`
 	// Waiting are those who wait and were seen in this or the last interval.
-	Waiting int64
+	Waiting int64 `json:"waiting"`
 	// Given is how many numbers were given, Entered how many visitors have entered, and Missed how often one was
 	// called who did not come in time.
-	Given, Entered, Missed int64
+	Given   int64 `json:"given"`
+	Entered int64 `json:"entered"`
+	Missed  int64 `json:"missed"`
 	// Commitment is that of the seed of the draw, and Seed the seed, from the opening on.
-	Commitment, Seed string
+	Commitment string `json:"commitment,omitempty"`
+	Seed       string `json:"seed,omitempty"`
 }
 
 // Peek returns how the room stands.
