@@ -69,8 +69,9 @@ func (p *picture) ahead(place, highest int64) int64 {
 		return 0
 	default:
 		i := min((place-p.from)/p.size, n-1)
-		part := place - p.from - i*p.size
-		return p.counts[i] + (p.counts[i+1]-p.counts[i])*part/p.size
+		first := p.from + i*p.size
+		size := min(p.size, p.upTo+1-first) // the last ones are fewer
+		return p.counts[i] + (p.counts[i+1]-p.counts[i])*(place-first)/size
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -440,6 +441,30 @@ func TestAPositionIsExactWhileFewWait(t *testing.T) {
 		d := come(t, g, fmt.Sprint("v", i), &tokens[i])
 		if p, _ := PlaceOf(d); p.Position < int64(i)-8 || p.Position > int64(i)+8 {
 			t.Errorf("visitor %d is at %d", i, p.Position)
+		}
+	}
+}
+
+// TestTheLastInLineAreNotToldTooLowAPosition: the last places that are counted together are fewer than the
+// others.
+func TestTheLastInLineAreNotToldTooLowAPosition(t *testing.T) {
+	b := redistest.Single(t)
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+		Options{Capacity: 1, Draw: true, Opens: clock.Now().Add(time.Second)})
+	tokens := fill(t, g, names("v", 1234)...)
+	clock.Advance(time.Second)
+	for range 3 { // all say that they are here, and nobody enters yet
+		for i := range tokens {
+			come(t, g, fmt.Sprint("v", i), &tokens[i])
+		}
+		clock.Advance(time.Second)
+		tick(t, g)
+	}
+	for i := range tokens {
+		p, _ := PlaceOf(come(t, g, fmt.Sprint("v", i), &tokens[i]))
+		if want := int64(slices.Index(Draw(p.Seed, 1234), int(p.Number))) + 1; p.Position != want {
+			t.Fatalf("visitor %d is at %d, want %d", i, p.Position, want)
 		}
 	}
 }
