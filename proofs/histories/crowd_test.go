@@ -10,6 +10,7 @@ import (
 	"net/rpc"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,8 +32,8 @@ const (
 	crowdPlaces = 8
 	crowdPoll   = time.Second
 	crowdPass   = 2500 * ms
-	// crowdLag is how long after one who came later a visitor enters who asks in time: they are called first,
-	// the process that they ask knows that a second later, and they ask once a second.
+	// crowdLag is how long a visitor has to ask until Redis knows that they are here: a process tells it once a
+	// second, unless it is killed before.
 	crowdLag = 3 * time.Second
 )
 
@@ -123,9 +124,12 @@ func readTicket(ticket string) (p said) {
 
 // look is what Redis has at one moment.
 type look struct {
-	begin, end                  time.Time
-	inside, called, limit, last int64
+	begin, end     time.Time
+	inside, called []int64 // numbers
+	limit          int
 }
+
+func (l *look) taken() int { return len(l.inside) + len(l.called) }
 
 // crowd is a room of several processes, and its history.
 type crowd struct {
@@ -243,24 +247,26 @@ func (c *crowd) live(ctx context.Context, rng *rand.Rand, visitor int) {
 	}
 }
 
+// lookScript tells who is inside and called, and the capacity, at one moment.
+const lookScript = `return {redis.call('ZRANGE', KEYS[1], 0, -1), redis.call('ZRANGE', KEYS[2], 0, -1),
+  redis.call('HGET', KEYS[3], 'limit') or ''}`
+
 // watch looks at what Redis has, as often as it can.
 func (c *crowd) watch(ctx context.Context) {
-	key := func(field string) string { return c.prefix + ":waitingroom:crowd:{room}:" + field }
+	var keys []string
+	for _, field := range []string{"inside", "called", "room"} {
+		keys = append(keys, c.prefix+":waitingroom:crowd:{room}:"+field)
+	}
 	for ctx.Err() == nil {
 		l := look{begin: time.Now(), limit: crowdPlaces}
-		var inside, called *redis.IntCmd
-		var limit *redis.SliceCmd
-		_, err := c.admin.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			inside, called = p.ZCard(ctx, key("inside")), p.ZCard(ctx, key("called"))
-			limit = p.HMGet(ctx, key("room"), "limit")
-			return nil
-		})
+		reply, err := c.admin.Eval(ctx, lookScript, keys).Slice()
 		if err != nil {
+			pass(ctx, ms)
 			continue
 		}
-		l.end, l.inside, l.called = time.Now(), inside.Val(), called.Val()
-		if text, _ := limit.Val()[0].(string); text != "" {
-			_, _ = fmt.Sscan(text, &l.limit)
+		l.end, l.inside, l.called = time.Now(), numbersOf(reply[0]), numbersOf(reply[1])
+		if text, _ := reply[2].(string); text != "" {
+			l.limit, _ = strconv.Atoi(text)
 		}
 		c.mu.Lock()
 		c.looks = append(c.looks, l)
@@ -269,8 +275,21 @@ func (c *crowd) watch(ctx context.Context) {
 	}
 }
 
+func numbersOf(reply any) (numbers []int64) {
+	members, _ := reply.([]any)
+	for _, member := range members {
+		place, _, _ := strings.Cut(member.(string), ":")
+		number, _ := strconv.ParseInt(place, 10, 64)
+		numbers = append(numbers, number)
+	}
+	return numbers
+}
+
 // run lets the crowd be, for so long, while the processes are stopped and killed.
-func (c *crowd) run(seed uint64, length time.Duration, more func(ctx context.Context)) {
+// Meanwhile more runs, too.
+func (c *crowd) run(length time.Duration, more func(ctx context.Context, rng *rand.Rand)) {
+	seed := rand.Uint64()
+	c.t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 3 {
 		c.processes = append(c.processes, c.launch())
@@ -279,13 +298,21 @@ func (c *crowd) run(seed uint64, length time.Duration, more func(ctx context.Con
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { c.watch(ctx) })
+	faults := func(ctx context.Context, _ *rand.Rand) { <-ctx.Done() }
 	if more != nil {
-		all.Go(func() { more(ctx) })
+		faults = more
 	}
 	c.arrive(ctx, &all, rng, 40)
+	all.Go(func() { c.breakProcesses(ctx, &all, rng) })
+	faults(ctx, rand.New(rand.NewPCG(seed, 1)))
+	all.Wait()
+}
+
+// breakProcesses stops and kills processes, sets the capacity, and lets more visitors come.
+func (c *crowd) breakProcesses(ctx context.Context, all *sync.WaitGroup, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		pass(ctx, 500*ms)
-		c.arrive(ctx, &all, rng, rng.IntN(12))
+		c.arrive(ctx, all, rng, rng.IntN(12))
 		switch victim := rng.IntN(len(c.processes)); rng.IntN(4) {
 		case 0:
 			c.processes[victim].Signal(syscall.SIGSTOP)
@@ -301,7 +328,6 @@ func (c *crowd) run(seed uint64, length time.Duration, more func(ctx context.Con
 			_, _ = c.call(rng, "SetCapacity", CrowdCall{Capacity: []int64{2, 5, 8, 12}[rng.IntN(4)]}) // or not
 		}
 	}
-	all.Wait()
 }
 
 // TestACrowdBeforeProcessesThatDie lets visitors come to a room of three processes, which are stopped and
@@ -315,20 +341,43 @@ func TestACrowdBeforeProcessesThatDie(t *testing.T) {
 	if redistest.Soak() {
 		length = 2 * time.Minute
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	b := redistest.Single(t)
-	c := &crowd{t: t, prefix: b.Prefix, addrs: b.Options().Addrs, admin: b.Client}
-	c.run(seed, length, nil)
-	c.judge(t)
+	t.Run("redis", func(t *testing.T) {
+		b := redistest.Single(t)
+		c := &crowd{t: t, prefix: b.Prefix, addrs: b.Options().Addrs, admin: b.Client}
+		c.run(length, nil)
+		c.judge()
+	})
+	if !redistest.All() {
+		return
+	}
+	t.Run("moving slots", func(t *testing.T) {
+		servers := redistest.StartCluster(t)
+		c := &crowd{t: t, prefix: "crowd", addrs: servers.Options().Addrs, admin: servers.Client(t)}
+		slot := redistest.Slot("{room}")
+		c.run(length, func(ctx context.Context, rng *rand.Rand) {
+			for ctx.Err() == nil {
+				pass(ctx, 300*ms)
+				from := servers.MasterOfSlot(slot)
+				to := servers.MasterOfSlot(rng.IntN(3) * 16383 / 2)
+				if to == from {
+					continue
+				}
+				m := servers.BeginMigration(t, slot, from, to)
+				m.MoveKeys(1 + rng.IntN(4))
+				pass(ctx, 20*ms)
+				m.Finish()
+			}
+		})
+		c.judge()
+	})
 }
 
 // judge wants no fault in the history.
-func (c *crowd) judge(t *testing.T) {
-	t.Helper()
+func (c *crowd) judge() {
+	c.t.Helper()
 	faults := findFaults(c.visits, c.looks)
 	for _, fault := range faults[:min(len(faults), 10)] {
-		t.Error(fault)
+		c.t.Error(fault)
 	}
 	entered, failed := map[int64]bool{}, 0
 	for _, v := range c.visits {
@@ -339,10 +388,10 @@ func (c *crowd) judge(t *testing.T) {
 			failed++
 		}
 	}
-	t.Logf("%d visitors, %d entered, %d calls, %d failed, %d looks, %d faults", c.visitors, len(entered), len(c.visits),
-		failed, len(c.looks), len(faults))
+	c.t.Logf("%d visitors, %d entered, %d calls, %d failed, %d looks, %d faults", c.visitors, len(entered),
+		len(c.visits), failed, len(c.looks), len(faults))
 	if len(entered) < 10 || len(c.looks) < 100 {
-		t.Error("the history says little")
+		c.t.Error("the history says little")
 	}
 }
 
@@ -359,9 +408,9 @@ func findFaults(visits []visit, looks []look) (faults []string) {
 func tooMany(_ []visit, looks []look) (faults []string) {
 	for i, l := range looks[min(1, len(looks)):] {
 		before := looks[i]
-		if l.inside+l.called > max(l.limit, before.limit, before.inside+before.called) {
-			faults = append(faults, fmt.Sprintf("%d inside and %d called, before %d and %d: the capacity is %d", l.inside,
-				l.called, before.inside, before.called, l.limit))
+		if l.taken() > max(l.limit, before.limit, before.taken()) {
+			faults = append(faults, fmt.Sprintf("%d inside and %d called, before %d together: the capacity is %d",
+				len(l.inside), len(l.called), before.taken(), l.limit))
 		}
 	}
 	return faults
@@ -387,14 +436,14 @@ func unknownPasses(visits []visit, looks []look) (faults []string) {
 		}
 	}
 	for _, l := range looks {
-		valid := int64(0)
+		valid := 0
 		for _, all := range stays {
 			if slices.ContainsFunc(all, func(s stay) bool { return s.from.Before(l.begin) && s.to.After(l.end) }) {
 				valid++
 			}
 		}
-		if valid > l.inside {
-			faults = append(faults, fmt.Sprintf("%d visitors have valid passes, Redis knows %d", valid, l.inside))
+		if valid > len(l.inside) {
+			faults = append(faults, fmt.Sprintf("%d visitors have valid passes, Redis knows %d", valid, len(l.inside)))
 		}
 	}
 	return faults
@@ -430,37 +479,99 @@ func twiceInside(visits []visit, _ []look) (faults []string) {
 	return faults
 }
 
-// overtaken finds visitors who ask when they are told to, also after they were away, and enter later than
-// crowdLag after one who came later.
-func overtaken(visits []visit, _ []look) (faults []string) {
-	entered := map[int64]time.Time{}
+// overtaken finds visitors who ask when they are told to, also after they were away, and are not called yet
+// when one is who came later.
+func overtaken(visits []visit, looks []look) (faults []string) {
 	type stretch struct{ from, to time.Time } // in which they wait, and ask
-	waits := map[int64][]stretch{}
+	waits, entered := map[int64][]stretch{}, map[int64]bool{}
 	inOrder := slices.Clone(visits)
 	slices.SortFunc(inOrder, func(a, b visit) int { return a.end.Compare(b.end) })
 	for _, v := range inOrder {
 		n := v.has.number
-		if _, in := entered[n]; v.failed || v.op != "check" || in {
+		switch all := waits[n]; {
+		case v.failed || entered[n]:
 			continue
-		}
-		if all := waits[n]; len(all) > 0 && v.begin.Sub(all[len(all)-1].to) < crowdPoll*11/10 {
-			all[len(all)-1].to = v.end
-		} else {
+		case v.allowed || v.op == "leave":
+			entered[n] = true
+		case len(all) > 0 && v.begin.Sub(all[len(all)-1].to) < crowdPoll*11/10:
+			all[len(all)-1].to = v.begin
+		default:
 			waits[n] = append(all, stretch{v.end, v.end})
 		}
-		if v.allowed {
-			entered[n] = v.end
-		}
 	}
-	for later, moment := range entered {
-		for number, all := range waits {
-			for _, s := range all {
-				if number < later && moment.After(s.from.Add(crowdLag)) && moment.Before(s.to.Add(-crowdLag)) {
-					faults = append(faults, fmt.Sprintf("number %d has asked from %v before to %v after %d entered", number,
-						moment.Sub(s.from), s.to.Sub(moment), later))
+	known := map[int64]bool{} // who was called before
+	for _, l := range looks {
+		now := slices.Concat(l.called, l.inside)
+		for _, called := range l.called {
+			if known[called] {
+				continue
+			}
+			for number, all := range waits {
+				if number < called && !slices.Contains(now, number) && slices.ContainsFunc(all, func(s stretch) bool {
+					return s.from.Before(l.begin.Add(-crowdLag)) && s.to.After(l.end)
+				}) {
+					faults = append(faults, fmt.Sprintf("number %d asks, and %d is called", number, called))
 				}
 			}
 		}
+		clear(known)
+		for _, number := range now {
+			known[number] = true
+		}
 	}
 	return faults
+}
+
+// TestFaultsOfACrowdAreFound: histories that break one promise, and the same ones that do not.
+func TestFaultsOfACrowdAreFound(t *testing.T) {
+	begun := time.Now()
+	at := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	looked := func(seconds float64, limit int, inside, called []int64) look {
+		return look{at(seconds), at(seconds + 0.001), inside, called, limit}
+	}
+	asks := func(seconds float64, number int64, pass said) visit {
+		pass.number = number
+		return visit{op: "check", begin: at(seconds), end: at(seconds + 0.01), allowed: !pass.end.IsZero(), asked: true,
+			had: said{number: number}, has: pass}
+	}
+	leaves := func(seconds float64, number int64) visit {
+		return visit{op: "leave", begin: at(seconds), end: at(seconds + 0.01), had: said{number: number},
+			has: said{number: number}}
+	}
+	waits := func(number int64, from, to float64) (visits []visit) {
+		for ; from < to; from++ {
+			visits = append(visits, asks(from, number, said{}))
+		}
+		return visits
+	}
+	pass := said{until: at(5), end: at(9)}
+	for name, h := range map[string]struct {
+		visits []visit
+		looks  []look
+		wrong  bool
+	}{
+		"one too many": {nil, []look{looked(1, 2, []int64{1, 2}, nil), looked(2, 2, []int64{1, 2}, []int64{3})}, true},
+		"a lower capacity": {nil, []look{looked(1, 3, []int64{1, 2}, []int64{3}),
+			looked(2, 1, []int64{1, 2}, []int64{3}), looked(3, 1, []int64{1, 2}, nil)}, false},
+		"one enters after that": {nil, []look{looked(2, 1, []int64{1, 2}, nil), looked(3, 1, []int64{1, 2, 3}, nil)},
+			true},
+		"a pass that Redis forgot": {[]visit{asks(1, 1, pass)}, []look{looked(2, 2, nil, nil)}, true},
+		"a pass that has ended":    {[]visit{asks(1, 1, pass)}, []look{looked(6, 2, nil, nil)}, false},
+		"a pass that was given back": {[]visit{asks(1, 1, pass), leaves(2, 1)},
+			[]look{looked(3, 2, nil, nil)}, false},
+		"another pass":           {[]visit{asks(1, 1, pass), asks(2, 1, said{until: at(5), end: at(10)})}, nil, true},
+		"another visitor":        {[]visit{asks(1, 1, pass), asks(2, 1, said{id: [6]byte{1}, end: at(9)})}, nil, true},
+		"a pass that is renewed": {[]visit{asks(1, 1, pass), asks(2, 1, said{until: at(6), end: at(9)})}, nil, false},
+		"again after leaving":    {[]visit{asks(1, 1, pass), leaves(2, 1), asks(3, 1, pass)}, nil, true},
+		"overtaken": {append(waits(1, 0, 9), waits(2, 0, 9)...), []look{looked(6, 2, nil, nil),
+			looked(6.1, 2, nil, []int64{2})}, true},
+		"overtaken while away": {append(waits(1, 5, 9), waits(2, 0, 9)...), []look{looked(6, 2, nil, nil),
+			looked(6.1, 2, nil, []int64{2})}, false},
+		"in their order": {append(waits(1, 0, 9), waits(2, 0, 9)...), []look{looked(6, 2, nil, []int64{1}),
+			looked(6.1, 2, []int64{1}, []int64{2})}, false},
+	} {
+		if faults := findFaults(h.visits, h.looks); (len(faults) > 0) != h.wrong {
+			t.Errorf("%s: found %v", name, faults)
+		}
+	}
 }
