@@ -47,13 +47,13 @@ type Options struct {
 	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. Who has not asked
 	// for twice as long, and a half, is passed over until they ask. Whole seconds. Default 20 seconds.
 	Poll time.Duration
-	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll, since they hear of it
-	// when they ask next. Default 1.5 Poll.
+	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll and a second, since
+	// they hear of it when they ask next. Default 1.5 Poll and a second.
 	Grace time.Duration
 	// Opens is when the room opens. Before, all who come wait in its lobby. Zero: it is open.
 	Opens time.Time
 	// Draw says that the order of all who came before the opening is drawn, however early they came. The first
-	// of them enter 1.25 Poll after the opening, when all have had time to say that they are still here.
+	// of them enter 1.25 Poll and a second after the opening, when all have had time to say that they are here.
 	Draw bool
 	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
 	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
@@ -163,7 +163,7 @@ func (o *Options) complete() {
 		o.Poll = 20 * time.Second
 	}
 	if o.Grace == 0 {
-		o.Grace = o.Poll * 3 / 2
+		o.Grace = o.Poll*3/2 + beat
 	}
 	if o.Keep == 0 {
 		o.Keep = 24 * time.Hour
@@ -180,7 +180,7 @@ func (o *Options) check() error {
 		{"Pass", o.Pass, time.Second, 24 * time.Hour},
 		{"Idle", o.Idle, min(10*time.Second, o.Pass), o.Pass},
 		{"Poll", o.Poll, time.Second, 5 * time.Minute},
-		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll at least
+		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll and a second at least
 		{"Keep", o.Keep, time.Minute, 30 * 24 * time.Hour},
 	} {
 		if span.is < span.least || span.is > span.most {
@@ -208,8 +208,8 @@ func (o *Options) check() error {
 }
 
 // interval is how long those are here who were seen in it, and how long after it: nobody who asks every Poll,
-// and a tenth later, is missed.
-func (o *Options) interval() time.Duration { return o.Poll * 5 / 4 }
+// and a tenth later, is missed, though their process tells Redis a beat later.
+func (o *Options) interval() time.Duration { return o.Poll*5/4 + beat }
 
 // Traits implements [core.Guard].
 func (g *Guard) Traits() core.Traits {
