@@ -64,7 +64,8 @@ func (w waits) Details() []kit.Detail {
 			kit.Detail{Name: "commitment", Value: w.Commitment})
 	}
 	if w.Seed != "" {
-		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn}, kit.Detail{Name: "seed", Value: w.Seed})
+		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn},
+			kit.Detail{Name: "seed", Value: w.Seed})
 	}
 	return details
 }
@@ -127,7 +128,7 @@ type visit struct {
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
 func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 	if state, _ := v.stands(v.picture); state == closed {
-		v.refuse(core.ReasonClosed, ticket{}, 0)
+		v.refuse(reason, ticket{}, 0)
 		return nil
 	}
 	args := v.args()
@@ -150,6 +151,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		}
 		return v.enter(ctx, t, reason)
 	}
+	v.tell(index)
 	v.refuse(reason, t, index)
 	return nil
 }
@@ -180,10 +182,10 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 	member := t.member(v.picture.place(t.index))
 	same := t.base == parse(v.picture.base)
 	switch {
-	case !same || v.now >= t.end || v.picture.left[member]:
+	case !same || v.now >= t.end || v.picture.left[member] > 0:
 		return v.arrive(ctx, ReasonWaiting)
 	case v.now >= t.until:
-		return v.enter(ctx, t, ReasonWaiting)
+		return v.wait(ctx, t)
 	}
 	v.mu.Lock()
 	if len(v.used) < held {
@@ -198,27 +200,44 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 	return nil
 }
 
-// wait takes the number of a visitor. Redis is asked when it may be their turn.
+// wait takes the number of a visitor, or a pass that was not used for too long. Redis is asked when it may be
+// their turn, once for each picture.
 func (v *visit) wait(ctx context.Context, t ticket) error {
 	p := v.picture
 	place := p.place(t.index)
 	state, _ := v.stands(p)
+	told := v.note(place)
 	switch {
-	case t.base != parse(p.base), state == open && p.lobby != "" && v.now >= p.quiet &&
+	case t.base != parse(p.base):
+		return v.enter(ctx, t, ReasonWaiting)
+	case told:
+	case t.isPass(), state == open && p.lobby != "" && v.now >= p.quiet &&
 		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
+	v.refuse(ReasonWaiting, t, place)
+	return nil
+}
+
+// note notes that the holder of a place is here. It reports whether Redis has told them since the picture
+// that they have to wait.
+func (v *visit) note(place int64) (told bool) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	if len(v.seen) < held {
 		v.seen[place] = struct{}{}
 	}
-	v.mu.Unlock()
-	if state == closed {
-		v.refuse(core.ReasonClosed, t, place)
-		return nil
+	_, told = v.told[place]
+	return told
+}
+
+// tell notes that Redis has told the holder of a place to wait.
+func (v *visit) tell(place int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.told) < held {
+		v.told[place] = struct{}{}
 	}
-	v.refuse(ReasonWaiting, t, place)
-	return nil
 }
 
 // enter asks whether the visitor may enter.
@@ -227,7 +246,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 		place := v.picture.place(t.index)
 		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
 		if err != nil {
-			return v.stay(err, t, place)
+			return v.stay(err, t)
 		}
 		r := script.ReadReply(value, 2, 4)
 		answer := r.Text()
@@ -239,6 +258,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 			v.let(t, core.SourceRedis)
 		case "moved":
 			t.base, t.index = parse(r.Text()), r.Number()
+			v.tell(t.index)
 			v.refuse(reason, t, t.index)
 		case "over":
 			return v.arrive(ctx, reason)
@@ -251,6 +271,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 			}
 			v.refuse(reason, t, place)
 		default:
+			v.tell(place)
 			v.refuse(reason, t, place)
 		}
 		return r.Err
@@ -258,21 +279,17 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 }
 
 // stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
-// ends. Who has just come is left to the outage policy.
-func (v *visit) stay(err error, t ticket, place int64) error {
+// ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before.
+func (v *visit) stay(err error, t ticket) error {
 	switch {
-	case errors.Is(err, context.Canceled), v.d.Attempt.Token == "":
+	case errors.Is(err, context.Canceled):
 		return err
 	case t.isPass():
 		v.let(t, core.SourceRemembered)
-		return nil
+	default:
+		v.refuse(ReasonWaiting, t, v.picture.place(t.index))
+		v.d.RetryAfter = min(v.d.RetryAfter, max(v.options.Idle/4, time.Second))
 	}
-	v.mu.Lock()
-	if len(v.seen) < held {
-		v.seen[place] = struct{}{}
-	}
-	v.mu.Unlock()
-	v.refuse(ReasonWaiting, t, place)
 	return nil
 }
 
@@ -290,6 +307,9 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	v.d.Limit = p.capacity(v.options.Capacity)
 	state, text := v.stands(p)
 	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
+	if state == closed {
+		reason, v.d.Reason = core.ReasonClosed, core.ReasonClosed
+	}
 	if p.lobby == "" && state == open {
 		w.State, w.Opens = "lobby", v.options.Opens
 	}

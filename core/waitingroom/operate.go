@@ -13,16 +13,22 @@ import (
 // Status is how a room stands.
 type Status struct {
 	// State is "lobby", "open", "paused" or "closed"; Text is what those who wait are told while it is closed.
-	State, Text string
+	State string `json:"state"`
+	Text  string `json:"text,omitempty"`
 	// Capacity is how many may be inside; Inside are there, and Called may enter and have not come yet.
-	Capacity, Inside, Called int64
+	Capacity int64 `json:"capacity"`
+	Inside   int64 `json:"inside"`
+	Called   int64 `json:"called"`
 	// Waiting are those who wait and were seen in this or the last interval.
-	Waiting int64
+	Waiting int64 `json:"waiting"`
 	// Given is how many numbers were given, Entered how many visitors have entered, and Missed how often one was
 	// called who did not come in time.
-	Given, Entered, Missed int64
+	Given   int64 `json:"given"`
+	Entered int64 `json:"entered"`
+	Missed  int64 `json:"missed"`
 	// Commitment is that of the seed of the draw, and Seed the seed, from the opening on.
-	Commitment, Seed string
+	Commitment string `json:"commitment,omitempty"`
+	Seed       string `json:"seed,omitempty"`
 }
 
 // Peek returns how the room stands.
@@ -98,21 +104,36 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 			text = d.Attempt.Token
 		}
 		t, ok := g.tickets.read(text)
+		if !ok {
+			return nil
+		}
 		p, err := g.look(ctx)
-		if err != nil || !ok || t.base != parse(p.base) {
-			return err
+		for known := false; err == nil && !known; {
+			known, err = g.leave(ctx, p, t)
+			if err == nil {
+				p, err = g.ask(ctx, nil, nil)
+			}
+			if err == nil && t.base != parse(p.base) {
+				return nil // the room was lost, and the pass with it
+			}
 		}
-		place := p.place(t.index)
-		if _, err := g.run(ctx, leaveScript, place, t.name(), t.mark()); err != nil {
-			return err
-		}
-		g.mu.Lock()
-		delete(g.seen, place)
-		delete(g.used, t.member(place))
-		g.mu.Unlock()
-		_, err = g.ask(ctx, nil, nil)
 		return err
 	})
+}
+
+// leave gives a pass or a place back. It reports whether the picture was good enough.
+func (g *Guard) leave(ctx context.Context, p *picture, t ticket) (known bool, err error) {
+	place := p.place(t.index)
+	value, err := g.run(ctx, leaveScript, p.lobby, t.base, place, t.name(), t.mark())
+	if err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	delete(g.seen, place)
+	delete(g.used, t.member(place))
+	g.mu.Unlock()
+	r := script.ReadReply(value, 1, 1)
+	return r.Number() >= 0, r.Err
 }
 
 // Describe implements [kit.Describer].

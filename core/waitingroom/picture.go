@@ -23,13 +23,15 @@ type picture struct {
 	lobby                    string // how many came before the opening; empty: not open yet
 	quiet, entered, missed   int64
 	state, limit, text, seed string
-	counts                   []int64 // how many are here before each size places
-	from, size               int64   // the first place counted, and how many are counted together
-	upTo                     int64   // the last number then
-	left                     map[string]bool
-	drawn                    []uint32 // the place of each arrival before the opening; nil: not drawn
-	rate                     float64  // visitors per second who enter
-	rated                    *picture // a picture from which the rate is measured
+	counts                   []int64          // how many are here before each size places
+	from, size               int64            // the first place counted, and how many are counted together
+	upTo                     int64            // the last number then
+	left                     map[string]int64 // passes that were given back, and until when to know it
+	since                    int64            // the last of these moments
+	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
+	rate                     float64          // visitors per second who enter
+	rated                    *picture         // a picture from which the rate is measured
+	known                    any              // the room as the scripts take it, for the case that Redis has lost it
 }
 
 // The states of a room.
@@ -39,13 +41,8 @@ const (
 	closed = "closed"
 )
 
-// known is the room as the scripts take it, for the case that Redis has lost it.
-func (p *picture) known(seed string) string {
-	if p == nil {
-		return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  "
-	}
-	return fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
-}
+// unknown is the room as the scripts take it from a process that has no picture: they make one with the seed.
+func unknown(seed string) string { return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  " }
 
 // clock is the room's clock at a moment of this process. It is never behind: it counts from when the picture
 // was asked for.
@@ -78,18 +75,26 @@ func (p *picture) ahead(place, highest int64) int64 {
 	}
 }
 
-// look returns the picture that the process has; the first one it asks for.
+// look returns the picture that the process has. It asks for the first one, and for another one where nobody
+// has asked for a while: much may have happened since.
 func (g *Guard) look(ctx context.Context) (*picture, error) {
-	if p := g.picture.Load(); p != nil {
+	p := g.picture.Load()
+	switch {
+	case p == nil:
+		g.asking.Lock()
+	case g.Engine().Now().Sub(p.sent) < 3*beat || !g.asking.TryLock():
 		return p, nil
 	}
-	g.asking.Lock()
 	defer g.asking.Unlock()
-	if p := g.picture.Load(); p != nil {
-		return p, nil
+	if last := g.picture.Load(); last != p {
+		return last, nil
 	}
 	g.askWhetherOver(ctx)
-	return g.ask(ctx, nil, nil)
+	fresh, err := g.ask(ctx, nil, nil)
+	if err != nil && p != nil {
+		return p, nil
+	}
+	return fresh, err
 }
 
 // askWhetherOver asks the application whether there is something to wait for.
@@ -186,11 +191,11 @@ func passesOf(used map[string]pass, members []string) []pass {
 // ask sends some of what the process has heard, and sets the picture that comes back.
 func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*picture, error) {
 	before := g.picture.Load()
-	lobby := ""
+	lobby, since := "", int64(0)
 	if before != nil {
-		lobby = before.lobby
+		lobby, since = before.lobby, before.since
 	}
-	more := []any{lobby, len(places)}
+	more := []any{lobby, since, len(places)}
 	for _, place := range places {
 		more = append(more, place)
 	}
@@ -209,21 +214,32 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 	p.sent = sent
 	p.draw(before)
 	p.measure(before)
+	p.forget(before)
 	for i, until := range untils {
 		if until > 0 {
 			asked := g.renewed.Ask(passes[i].member, sent)
 			g.renewed.Set(asked, until, script.DurationOf(until-p.now, time.Millisecond))
 		}
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if last := g.picture.Load(); last != before && last.base == p.base && last.now > p.now {
+		return last, nil // it was asked for later, and has come sooner
+	}
 	if before != nil && before.base != p.base {
 		g.highest.Store(0)
+	}
+	clear(g.told)
+	if before != nil && (before.base != p.base || before.lobby != p.lobby) { // numbers have other places now
+		clear(g.seen)
+		clear(g.used)
 	}
 	g.picture.Store(p)
 	return p, nil
 }
 
 func readPicture(value any, passes int) (*picture, []int64, error) {
-	r := script.ReadReply(value, 16+passes, 16+passes+most)
+	r := script.ReadReply(value, 16+passes, 16+passes+2*most)
 	p := &picture{now: r.Number(), base: r.Text(), last: r.Number(), high: r.Number(), free: r.Number(),
 		inside: r.Number(), called: r.Number(), lobby: r.Text(), quiet: r.Number(), entered: r.Number(),
 		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
@@ -232,15 +248,16 @@ func readPicture(value any, passes int) (*picture, []int64, error) {
 	for i := range untils {
 		untils[i] = r.Number()
 	}
-	if r.More() {
-		p.left = map[string]bool{}
-		for r.More() {
-			p.left[r.Text()] = true
-		}
+	p.left = map[string]int64{}
+	for r.More() {
+		member := r.Text()
+		p.since = parse(r.Text())
+		p.left[member] = p.since
 	}
 	if r.Err != nil {
 		return nil, nil, r.Err
 	}
+	p.known = fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
 	return p, untils, p.count(count)
 }
 
@@ -263,6 +280,19 @@ func (p *picture) count(fields []string) error {
 		p.counts[i+1] = p.counts[i] + n
 	}
 	return nil
+}
+
+// forget keeps of the passes that were given back before those that have not ended.
+func (p *picture) forget(before *picture) {
+	if before == nil || before.base != p.base {
+		return
+	}
+	p.since = max(p.since, before.since)
+	for member, moment := range before.left {
+		if moment > p.now {
+			p.left[member] = moment
+		}
+	}
 }
 
 // draw draws the places of those who came before the opening, once.

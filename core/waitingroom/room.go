@@ -47,13 +47,13 @@ type Options struct {
 	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. Who has not asked
 	// for twice as long, and a half, is passed over until they ask. Whole seconds. Default 20 seconds.
 	Poll time.Duration
-	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll, since they hear of it
-	// when they ask next. Default 1.5 Poll.
+	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll and a second, since
+	// they hear of it when they ask next. Default 1.5 Poll and a second.
 	Grace time.Duration
 	// Opens is when the room opens. Before, all who come wait in its lobby. Zero: it is open.
 	Opens time.Time
 	// Draw says that the order of all who came before the opening is drawn, however early they came. The first
-	// of them enter 1.25 Poll after the opening, when all have had time to say that they are still here.
+	// of them enter 1.25 Poll and a second after the opening, when all have had time to say that they are here.
 	Draw bool
 	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
 	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
@@ -93,6 +93,7 @@ type Guard struct {
 	kit.Base
 	options Options
 	keys    []string
+	fixed   []any
 	tickets signer
 	seed    string // for a room that this process makes
 
@@ -106,6 +107,7 @@ type Guard struct {
 	mu   sync.Mutex
 	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
 	used map[string]pass    // passes that were used since
+	told map[int64]struct{} // places of those whom Redis has told since to wait
 
 	renewed *kit.Recall[string, int64] // until when passes were renewed
 }
@@ -136,10 +138,12 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Base: kit.Register(e, "waitingroom", name, joinScript, enterScript, tickScript, leaveScript,
 			setScript),
 		options: options,
+		fixed:   options.fixed(),
 		tickets: newSigner(name, options.Secrets),
 		seed:    hex.EncodeToString(seed[:]),
 		seen:    map[int64]struct{}{},
 		used:    map[string]pass{},
+		told:    map[int64]struct{}{},
 		renewed: kit.NewRecall[string, int64](1<<16, options.Pass),
 	}
 	for _, field := range []string{"room", "here", "seen", "taken", "inside", "passes", "called", "left"} {
@@ -159,7 +163,7 @@ func (o *Options) complete() {
 		o.Poll = 20 * time.Second
 	}
 	if o.Grace == 0 {
-		o.Grace = o.Poll * 3 / 2
+		o.Grace = o.Poll*3/2 + beat
 	}
 	if o.Keep == 0 {
 		o.Keep = 24 * time.Hour
@@ -176,7 +180,7 @@ func (o *Options) check() error {
 		{"Pass", o.Pass, time.Second, 24 * time.Hour},
 		{"Idle", o.Idle, min(10*time.Second, o.Pass), o.Pass},
 		{"Poll", o.Poll, time.Second, 5 * time.Minute},
-		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll at least
+		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll and a second at least
 		{"Keep", o.Keep, time.Minute, 30 * 24 * time.Hour},
 	} {
 		if span.is < span.least || span.is > span.most {
@@ -204,8 +208,8 @@ func (o *Options) check() error {
 }
 
 // interval is how long those are here who were seen in it, and how long after it: nobody who asks every Poll,
-// and a tenth later, is missed.
-func (o *Options) interval() time.Duration { return o.Poll * 5 / 4 }
+// and a tenth later, is missed, though their process tells Redis a beat later.
+func (o *Options) interval() time.Duration { return o.Poll*5/4 + beat }
 
 // Traits implements [core.Guard].
 func (g *Guard) Traits() core.Traits {
@@ -215,16 +219,24 @@ func (g *Guard) Traits() core.Traits {
 // Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// args returns the arguments that all scripts have.
-func (g *Guard) args(more ...any) []any {
-	o := &g.options
+// fixed returns the arguments that are the same for all calls: those between now and the known room.
+func (o *Options) fixed() []any {
 	opens := int64(0)
 	if !o.Opens.IsZero() {
 		opens = o.Opens.UnixMilli()
 	}
-	return append([]any{g.Engine().ScriptNow(time.Millisecond), o.Capacity, o.Pass.Milliseconds(),
-		o.Idle.Milliseconds(), o.Grace.Milliseconds(), o.interval().Milliseconds(), o.Keep.Milliseconds(),
-		opens, kit.FlagOf(o.Draw), g.picture.Load().known(g.seed)}, more...)
+	return []any{o.Capacity, o.Pass.Milliseconds(), o.Idle.Milliseconds(), o.Grace.Milliseconds(),
+		o.interval().Milliseconds(), o.Keep.Milliseconds(), opens, kit.FlagOf(o.Draw)}
+}
+
+// args returns the arguments that all scripts have, and more.
+func (g *Guard) args(more ...any) []any {
+	known := any(unknown(g.seed))
+	if p := g.picture.Load(); p != nil {
+		known = p.known
+	}
+	args := append(make([]any, 0, 2+len(g.fixed)+len(more)), g.Engine().ScriptNow(time.Millisecond))
+	return append(append(append(args, g.fixed...), known), more...)
 }
 
 // run runs a script within the deadline.

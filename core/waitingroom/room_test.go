@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -322,6 +324,45 @@ func TestAProcessCallsOnceASecond(t *testing.T) {
 	}
 }
 
+// TestWhoAsksAgainAtOnceCostsNoCall: between two pictures of the room, whoever may be next, or was away with a
+// pass, asks Redis once, however often they ask here.
+func TestWhoAsksAgainAtOnceCostsNoCall(t *testing.T) {
+	b := redistest.Single(t)
+	client := &guardtest.Counting{Client: b.NewClient(t)}
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock), core.WithoutSharedCalls()),
+		Options{Capacity: 2, Pass: time.Minute, Idle: 10 * time.Second, Poll: time.Second})
+	ask := func(name string, token *string, times int) (calls int64) {
+		before := client.Sent.Load()
+		for range times {
+			come(t, g, name, token)
+		}
+		return client.Sent.Load() - before
+	}
+	tokens := fill(t, g, "in", "away", "first", "second", "last") // the picture is of the empty room
+	if calls := ask("first", &tokens[2], 1000) + ask("last", &tokens[4], 1000); calls > 0 {
+		t.Errorf("who has just been told to wait: %d calls", calls)
+	}
+	clock.Advance(11 * time.Second) // the two passes have not been used
+	tick(t, g)
+	for i, name := range []string{"first", "second"} {
+		if calls := ask(name, &tokens[2+i], 1000); calls != 1 {
+			t.Errorf("who enters: %d calls", calls)
+		}
+	}
+	if calls := ask("away", &tokens[1], 1000); calls != 1 {
+		t.Errorf("who was away: %d calls", calls)
+	}
+	if calls := ask("last", &tokens[4], 1000); calls != 1 { // the picture has room
+		t.Errorf("who may be next: %d calls", calls)
+	}
+	clock.Advance(time.Second)
+	tick(t, g)
+	if calls := ask("away", &tokens[1], 1000) + ask("last", &tokens[4], 1000); calls != 1 { // of the pass
+		t.Errorf("who waits: %d calls", calls)
+	}
+}
+
 // TestManyComeAtOneMoment: arrivals share calls, and get numbers of their own.
 func TestManyComeAtOneMoment(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
@@ -548,4 +589,71 @@ func TestWhoWasCalledAndDidNotCome(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
+}
+
+// BenchmarkArrivals has many visitors come at the same time.
+func BenchmarkArrivals(b *testing.B) {
+	g, _ := benchRoom(b)
+	b.SetParallelism(64)
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			d, err := g.Check(b.Context(), core.Attempt{Actor: strconv.FormatInt(n.Add(1), 10)})
+			if err != nil || d.Reason != ReasonWaiting {
+				b.Error(d, err)
+			}
+		}
+	})
+}
+
+// BenchmarkPresence tells Redis of 500 visitors who wait.
+func BenchmarkPresence(b *testing.B) {
+	g, rdb := benchRoom(b)
+	for range 1000 { // a million numbers
+		if _, err := g.run(b.Context(), joinScript, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+	places := make([]int64, most)
+	before := cpuOf(b, rdb)
+	for b.Loop() {
+		for i := range places {
+			places[i] = firstPlace + 2 + rand.Int64N(1e6)
+		}
+		if _, err := g.ask(b.Context(), places, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	used := cpuOf(b, rdb) - before
+	b.ReportMetric(used*1e6/most/float64(b.N), "redis-us/visitor")
+}
+
+func benchRoom(b *testing.B) (*Guard, redis.UniversalClient) {
+	backend := redistest.Single(b)
+	g := New(guardtest.NewEngine(backend, core.WithDeadline(time.Minute)), "shop",
+		Options{Capacity: 1, Pass: time.Hour, Idle: time.Hour, Secrets: secrets})
+	if d, err := g.Check(b.Context(), core.Attempt{Actor: "inside"}); err != nil || !d.Allowed {
+		b.Fatal(d, err)
+	}
+	return g, backend.Client
+}
+
+// cpuOf returns the seconds of CPU that a server has used.
+func cpuOf(b *testing.B, rdb redis.UniversalClient) (seconds float64) {
+	info, err := rdb.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += n
+		}
+	}
+	return seconds
 }

@@ -32,7 +32,8 @@ import (
 var (
 	_ = []any{oneVote, aVoteADay, inParts, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts,
 		giftsBack}
-	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting}
+	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting,
+		waiting, leaving, overWhenSoldOut, ownLinePage, waitingByHand}
 )
 
 // findPoll knows the polls: in memory, because it is asked at each attempt.

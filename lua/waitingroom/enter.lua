@@ -142,22 +142,22 @@ local ends = held == base and redis.call('HGET', passes, member)
 local byte = string.byte(redis.call('GETRANGE', taken, place, place))
 local moved = redis.call('HGET', room, 'moved:' .. held .. ':' .. member)
 if held == base and ARGV[11] ~= lobby then
-  return {'stale', now}
+  answer = {'stale', now}
 elseif ends then
   ends = ends + 0
 elseif moved then
   answer = {'moved', now, base, moved + 0}
 elseif held ~= base or byte and byte > 0 and byte < 254 and byte ~= own then
   local moves = (redis.call('HGET', room, 'moves') or 0) + 0
-  if moves >= 10000 or late + 1 >= FIRST then
-    return {'over', now}
+  answer = {'over', now}
+  if moves < 10000 and late + 1 < FIRST then
+    late = late + 1
+    redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. held .. ':' .. member, late)
+    present(late)
+    answer = {'moved', now, base, late}
   end
-  late = late + 1
-  redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. held .. ':' .. member, late)
-  present(late)
-  answer = {'moved', now, base, late}
 elseif byte == 254 or byte == own and had <= now then
-  return {'over', now}
+  answer = {'over', now}
 else
   if byte == own then
     redis.call('SETRANGE', taken, place, '\0')

@@ -23,8 +23,8 @@
 --       9 draw      1: the places of those who have come before the opening are drawn
 --       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
 --                   state, limit, text; a base of 0: not at all
---       11 place, 12 id, 13 mark  of the visitor, as in enter
--- Returns {ended}: 1 when there was a pass or a place
+--       11 lobby, 12 base, 13 place, 14 id, 15 mark  as in enter
+-- Returns {ended}: 1 when there was a pass or a place; -1: the process knows too little, and nothing was done
 
 local room, here, seen, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local inside, passes, called, left = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -32,7 +32,7 @@ local now, capacity, pass, idle = tonumber(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, A
 local grace, interval, keep = ARGV[5] + 0, ARGV[6] + 0, ARGV[7]
 local opens, draw, known = ARGV[8] + 0, ARGV[9] == '1', ARGV[10]
 local quiet_for, FIRST = math.max(idle, grace), 65536 -- FIRST: the place of the first arrival
-local place, id, own = ARGV[11] + 0, ARGV[12], ARGV[13] + 0
+local place, id, own = ARGV[13] + 0, ARGV[14], ARGV[15] + 0
 -- shared clock
 if not now then
   local time = redis.call('TIME')
@@ -100,8 +100,12 @@ local member = string.format('%.0f:%s', place, id)
 local ends = redis.call('ZSCORE', inside, member)
 local byte = string.byte(redis.call('GETRANGE', taken, place, place))
 local ended = 0
-if ends and redis.call('ZCARD', left) < 500 then
-  redis.call('ZADD', left, ends, member)
+if ARGV[11] ~= lobby or ARGV[12] ~= base then
+  ended = -1
+elseif ends then
+  if redis.call('ZCARD', left) < 10000 then
+    redis.call('ZADD', left, now + idle, member)
+  end
   redis.call('ZREM', inside, member)
   redis.call('HDEL', passes, member)
   redis.call('SETRANGE', taken, place, '\254')

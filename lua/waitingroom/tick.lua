@@ -24,8 +24,9 @@
 --       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
 --                   state, limit, text; a base of 0: not at all
 --       11 lobby   as the process knows it, by which it has the places; empty: not open. If it is another,
---                  the places are not noted
---       12 places  how many follow, of visitors who are here and wait
+--                  neither places nor passes are noted
+--       12 since   the last moment of left that the process knows
+--       13 places  how many follow, of visitors who are here and wait
 --       then place, ...
 --       then member, mark, until, end  "place:id", and times of passes that were used
 -- Returns {now, base, last, high, free, inside, called, lobby, quiet, entered, missed, state, limit, text,
@@ -33,7 +34,7 @@
 --       count   "moment from size last n ...": how many were here at a moment, of each size places from one
 --               on; last was the last number then
 --       until   of each pass, 0: it has ended
---       left    "place:id" of those who have given their pass back before it ends
+--       left    "place:id", moment, ... of those who have given their pass back: the first 500 since then
 
 local room, here, seen, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local inside, passes, called, left = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -41,7 +42,7 @@ local now, capacity, pass, idle = tonumber(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, A
 local grace, interval, keep = ARGV[5] + 0, ARGV[6] + 0, ARGV[7]
 local opens, draw, known = ARGV[8] + 0, ARGV[9] == '1', ARGV[10]
 local quiet_for, FIRST = math.max(idle, grace), 65536 -- FIRST: the place of the first arrival
-local places = ARGV[12] + 0
+local places = ARGV[13] + 0
 -- shared clock
 if not now then
   local time = redis.call('TIME')
@@ -133,19 +134,21 @@ end
 -- end call_one
 
 if ARGV[11] == lobby then
-  for i = 13, 12 + places do
+  for i = 14, 13 + places do
     present(ARGV[i] + 0)
   end
 end
 local untils = {}
 redis.call('ZREMRANGEBYSCORE', left, '-inf', now)
-for i = 13 + places, #ARGV, 4 do
+for i = 14 + places, #ARGV, 4 do
   local member, ends, before = ARGV[i], redis.call('HGET', passes, ARGV[i]), ARGV[i + 2] + 0
-  local renewed = 0
-  if not ends and before > now and not redis.call('ZSCORE', left, member) then -- a failover has lost it
-    local place = string.match(member, '^%d+') + 0
+  local place, renewed = string.match(member, '^%d+') + 0, 0
+  if not ends and before > now and ARGV[11] == lobby and -- unless it was given back, a failover has lost it
+    redis.call('GETRANGE', taken, place, place) ~= '\254' then
     ends = ARGV[i + 3]
     redis.call('HSET', passes, member, ends)
+    redis.call('SETBIT', here, place, '0')
+    redis.call('SETBIT', seen, place, '0')
     redis.call('SETRANGE', taken, place, string.char(ARGV[i + 1] + 0))
     redis.call('ZREM', called, place)
     high = math.max(high, place)
@@ -206,7 +209,8 @@ local reply = {now, base, last, high, free, redis.call('ZCARD', inside), redis.c
 for _, moment in ipairs(untils) do
   reply[#reply + 1] = moment
 end
-for _, member in ipairs(redis.call('ZRANGE', left, '0', '-1')) do
-  reply[#reply + 1] = member
+local fresh = redis.call('ZRANGEBYSCORE', left, ARGV[12], '+inf', 'WITHSCORES', 'LIMIT', '0', '500')
+for _, word in ipairs(fresh) do
+  reply[#reply + 1] = word
 end
 return reply

@@ -24,7 +24,7 @@ func subjects() []subject {
 	all = append(all, polls()...)
 	all = append(all, sales()...)
 	return append(all, ackedSale(), packets(), quotas(), operationsOnce(), banned(), semaphores(), locks(),
-		queues())
+		queues(), rooms())
 }
 
 // counts are the figures of one cell of the table.
