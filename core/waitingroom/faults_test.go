@@ -219,3 +219,41 @@ func TestAProcessThatNobodyHasAsked(t *testing.T) {
 		guardtest.WantReason(t, come(t, two, "ann", &tokens[0]), ReasonWaiting)
 	})
 }
+
+// TestASecondHolderIsNotRefused: a failover gave a number twice. Its first holder has entered and left before
+// the second one asks, who was told that it is used and got a number at the end.
+func TestASecondHolderIsNotRefused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(guardtest.NewClock())), Options{Capacity: 1})
+		tokens := fill(t, g, "ann", "bob", "cid")
+		second, _ := g.tickets.read(tokens[1])
+		second.id, second.who = [6]byte{second.id[0] + 1}, whoOf("eve")
+		eve := g.tickets.sign(&second)
+		for i, name := range []string{"bob", "eve", "cid"} {
+			if i < 2 {
+				if err := g.Leave(t.Context(), core.Decision{Token: tokens[i]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tick(t, g)
+			switch name {
+			case "bob":
+				guardtest.WantReason(t, come(t, g, "bob", &tokens[1]), core.ReasonOK)
+			case "eve": // cid was called meanwhile
+				guardtest.WantReason(t, come(t, g, "eve", &eve), ReasonWaiting)
+				guardtest.WantReason(t, come(t, g, "cid", &tokens[2]), core.ReasonOK)
+			}
+		}
+		dan := ""
+		guardtest.WantReason(t, come(t, g, "dan", &dan), ReasonWaiting)
+		if err := g.Leave(t.Context(), core.Decision{Token: tokens[2]}); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, g)
+		guardtest.WantReason(t, come(t, g, "dan", &dan), ReasonWaiting)
+		guardtest.WantReason(t, come(t, g, "eve", &eve), core.ReasonOK)
+		if p, err := g.Peek(t.Context()); err != nil || p.Given != 4 {
+			t.Errorf("%d numbers were given: %v", p.Given, err)
+		}
+	})
+}

@@ -337,7 +337,7 @@ func TestACrowdBeforeProcessesThatDie(t *testing.T) {
 		serveCrowd(t, words[0], words[1:])
 		return
 	}
-	length := 5 * time.Second
+	length := 4 * time.Second
 	if redistest.Soak() {
 		length = 2 * time.Minute
 	}
