@@ -257,3 +257,22 @@ func TestASecondHolderIsNotRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoWasAwayDoesNotEnterByALostReply: who was away for Idle, and whose place another visitor has, was let
+// in when the answer of Redis was lost.
+func TestWhoWasAwayDoesNotEnterByALostReply(t *testing.T) {
+	b, faults, clock := redistest.Single(t), redistest.NewFaults(t), guardtest.NewClock()
+	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock)),
+		Options{Capacity: 1, Idle: 10 * time.Second})
+	tokens := fill(t, g, "ann", "bob")
+	clock.Advance(11 * time.Second)
+	tick(t, g)
+	guardtest.WantReason(t, come(t, g, "bob", &tokens[1]), core.ReasonOK)
+	faults.SwallowReply(enterScript.SHA())
+	guardtest.WantReason(t, come(t, g, "ann", &tokens[0]), ReasonWaiting)
+	if err := g.Leave(t.Context(), core.Decision{Token: tokens[1]}); err != nil {
+		t.Fatal(err)
+	}
+	guardtest.WantReason(t, come(t, g, "ann", &tokens[0]), core.ReasonOK)
+}

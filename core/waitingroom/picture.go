@@ -85,7 +85,7 @@ func (g *Guard) look(ctx context.Context) (*picture, error) {
 	switch {
 	case p == nil:
 		g.asking.Lock()
-	case g.Engine().Now().Sub(p.sent) < 3*beat || !g.asking.TryLock():
+	case g.Engine().Now().Sub(p.sent) < stale || !g.asking.TryLock():
 		return p, nil
 	}
 	defer g.asking.Unlock()
