@@ -17,7 +17,8 @@ import (
 func TestAUsedTicketDoesNotEmptyTheLine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1, Poll: 4 * time.Second})
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+			Options{Capacity: 1, Poll: 4 * time.Second})
 		tokens := fill(t, g, "ann", "bob", "cid", "dan")
 		used := tokens[1]
 		for i := range 2 { // ann and bob have been inside

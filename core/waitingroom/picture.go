@@ -194,20 +194,26 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 			g.renewed.Set(asked, until, script.DurationOf(until-p.now, time.Millisecond))
 		}
 	}
+	return g.replace(before, p), nil
+}
+
+// replace sets the picture. It returns the one that the process has then.
+func (g *Guard) replace(before, p *picture) *picture {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if last := g.picture.Load(); last != before && last.base == p.base && last.now > p.now {
-		return last, nil // it was asked for later, and has come sooner
+	last := g.picture.Load()
+	switch {
+	case last != before && last.base == p.base && last.now > p.now:
+		return last // it was asked for later, and has come sooner
+	case before != nil && (before.base != p.base || before.lobby != p.lobby): // numbers have other places now
+		clear(g.seen)
+		clear(g.used)
 	}
 	if before != nil && before.base != p.base {
 		g.highest.Store(0)
 	}
-	if before != nil && (before.base != p.base || before.lobby != p.lobby) { // numbers have other places now
-		clear(g.seen)
-		clear(g.used)
-	}
 	g.picture.Store(p)
-	return p, nil
+	return p
 }
 
 func readPicture(value any, passes int) (*picture, []int64, error) {

@@ -182,7 +182,7 @@ func (r *room) look() {
 		}
 	}
 	if inside+called > r.capacity || valid+called > r.capacity {
-		r.find("%d inside, %d have passes, and %d are called: the capacity is %d", inside, valid, called, r.capacity)
+		r.find("%d inside, %d have passes, %d are called: the capacity is %d", inside, valid, called, r.capacity)
 	}
 	if r.waiting > 2*r.capacity && !r.troubled() {
 		r.seconds++
@@ -211,8 +211,8 @@ func (r *room) judge(lag time.Duration) {
 	if r.seconds < 60 || filled < 0.9 {
 		r.find("in %d seconds in which many waited, %.0f %% of the places were taken", r.seconds, 100*filled)
 	}
-	r.t.Logf("%d entered, %d wait, %d calls, %d failed; %.1f %% full in %d s; overtaken by %v", len(r.entered), r.waiting,
-		r.checks, r.errors, 100*filled, r.seconds, longest)
+	r.t.Logf("%d entered, %d wait, %d calls, %d failed; %.1f %% full in %d s; overtaken by %v", len(r.entered),
+		r.waiting, r.checks, r.errors, 100*filled, r.seconds, longest)
 }
 
 // readPass reads a ticket: its number, and of a pass its ends.
@@ -229,8 +229,8 @@ func readPass(ticket string) (number, until, ends int64) {
 }
 
 func (r *room) open(e *core.Engine) {
-	r.guards = append(r.guards, waitingroom.New(e, "shop", waitingroom.Options{Capacity: r.capacity, Poll: roomPoll,
-		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}}))
+	r.guards = append(r.guards, waitingroom.New(e, "shop", waitingroom.Options{Capacity: r.capacity,
+		Poll: roomPoll, Secrets: [][]byte{[]byte("a secret of sixteen bytes")}}))
 }
 
 // TestAnHourOfACrowd: visitors come to three processes before a Redis that is slow, loses replies, and is
@@ -305,7 +305,7 @@ func TestAnHourOfACrowd(t *testing.T) {
 			}
 		}
 		<-time.After(time.Second) // what is late has arrived
-		r.judge(5 * roomPoll) // who was called while Redis was away is called again
+		r.judge(5 * roomPoll)     // who was called while Redis was away is called again
 		for _, finding := range r.findings {
 			t.Error(finding)
 		}
