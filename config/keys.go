@@ -66,6 +66,8 @@ func keyKinds() []keyKind {
 			argument: jsonForm.schema, read: readJSON},
 		bareKey("basic_auth", "The user name of HTTP Basic authentication: keyfuncs.BasicAuth.",
 			keyfuncs.BasicAuth),
+		bareKey("visitor", "The browser, of those without an account, for waiting rooms: keyfuncs.Visitor.",
+			keyfuncs.Visitor),
 		bareKey("route", "The pattern that the request matched: keyfuncs.Route.", keyfuncs.Route),
 		bareKey("method", "The method: keyfuncs.Method.", keyfuncs.Method),
 		bareKey("host", "The host that the client asked for: keyfuncs.Host.", keyfuncs.Host),

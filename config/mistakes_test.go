@@ -20,7 +20,7 @@ func rules(guard, rule string) string {
 const (
 	site   = `{sliding_window: {limits: "10/s"}}`
 	byIP   = `{guard: g, who: ip}`
-	keyFns = `allowed here: basic_auth, fingerprint, host, idempotency_key, ip, method, route, ` +
+	keyFns = `allowed here: basic_auth, fingerprint, host, idempotency_key, ip, method, route, visitor, ` +
 		`{const: ...}, {cookie: ...}, {first_of: ...}, {form: ...}, {hash: ...}, {header: ...}, {join: ...}, ` +
 		`{json: ...}, {param: ...}, {query: ...}, {require: ...}, {user: ...}`
 	kinds = "allowed here: sliding_window, leased_window, fixed_window, token_bucket, votes, seckill, quota, " +

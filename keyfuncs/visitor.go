@@ -15,12 +15,12 @@ import (
 // with IP to tell more visitors apart, where none of them changes networks while they wait; with a login
 // use [User].
 func Visitor() Func {
-	return func(r *Request) (string, error) {
+	return Named("Visitor()", func(r *Request) (string, error) {
 		hash := sha256.New()
 		for _, name := range [...]string{"User-Agent", "Accept-Language"} {
 			// HTTP/1 trims values and HTTP/2 does not.
 			_, _ = hash.Write([]byte(strings.Trim(strings.Join(r.Header[name], ","), " \t") + "\n")) // never fails
 		}
 		return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
-	}
+	})
 }

@@ -48,6 +48,7 @@ type lineWords struct {
 	lang                                          string
 	position, ahead, estimate                     string // in front of the figures
 	opens, paused, cookies                        string
+	draw, number, commitment, drawn, seed         string
 	hour, hours, minute, minutes, second, seconds string // with what is between the number and the unit
 	between                                       string // two units
 }
@@ -57,14 +58,20 @@ var wordsOfLine = []lineWords{
 		lang: "en", position: "Your place in line:", ahead: "Ahead of you:", estimate: "Estimated wait: about",
 		opens: "It opens at", paused: "Nobody is let in at the moment. You keep your place.",
 		cookies: "Your browser does not keep your place: this page needs cookies and HTTPS.",
-		hour:    " hour", hours: " hours", minute: " minute", minutes: " minutes", second: " second",
+		draw:    "The order is drawn: how to check it", number: "Your number:",
+		commitment: "SHA-256 of the seed, told before the opening:",
+		drawn:      "Numbers drawn, from 0 on:", seed: "Seed; the order is that of the SHA-256 of seed:number:",
+		hour: " hour", hours: " hours", minute: " minute", minutes: " minutes", second: " second",
 		seconds: " seconds", between: " ",
 	},
 	{
 		lang: "zh-Hans", position: "您的排队位置：", ahead: "您前面的人数：", estimate: "预计等待时间：约",
 		opens: "开放时间：", paused: "目前暂停放行，您的位置会保留。",
 		cookies: "您的浏览器无法保留您的位置：此页面需要 Cookie 和 HTTPS。",
-		hour:    "小时", hours: "小时", minute: "分钟", minutes: "分钟", second: "秒", seconds: "秒钟",
+		draw:    "排队顺序由抽签决定：查看验证方法", number: "您的编号：",
+		commitment: "开放前公布的种子 SHA-256：", drawn: "参与抽签的编号数量（从 0 开始）：",
+		seed: "种子（按“种子:编号”的 SHA-256 排序即为排队顺序）：",
+		hour: "小时", hours: "小时", minute: "分钟", minutes: "分钟", second: "秒", seconds: "秒钟",
 	},
 }
 
@@ -74,6 +81,9 @@ type line struct {
 	estimate, state string
 	opens           time.Time
 	text            string // by the operator
+	number, drawn   int64  // in the draw, if there is a commitment
+	commitment      string
+	seed            string // after the draw
 }
 
 // lineOf returns what the details of the refusal's decision tell: see kit.Answer.Waits.
@@ -90,6 +100,14 @@ func (f *Refusal) lineOf() (l line) {
 			l.opens, _ = d.Value.(time.Time)
 		case "text":
 			l.text, _ = d.Value.(string)
+		case "number":
+			l.number, _ = d.Value.(int64)
+		case "drawn":
+			l.drawn, _ = d.Value.(int64)
+		case "commitment":
+			l.commitment, _ = d.Value.(string)
+		case "seed":
+			l.seed, _ = d.Value.(string)
 		}
 	}
 	return l
@@ -125,7 +143,26 @@ func (f *Refusal) appendLine(b []byte, lang string) []byte {
 		b = append(append(append(b, '>'), words.estimate...), ` <span id="estimate">`...)
 		b = append(words.appendTime(b, l.estimate), "</span></p>\n"...)
 	}
+	b = words.appendDraw(b, &l)
 	return append(append(append(b, `<p id="cookies" hidden>`...), words.cookies...), "</p>\n</div>\n"...)
+}
+
+// appendDraw appends what a visitor needs to check their place, who came before the opening.
+func (w *lineWords) appendDraw(b []byte, l *line) []byte {
+	if l.commitment == "" {
+		return b
+	}
+	b = append(append(append(b, "<details><summary>"...), w.draw...), "</summary>\n<p>"...)
+	b = strconv.AppendInt(append(append(b, w.number...), " <strong>"...), l.number, 10)
+	b = append(append(append(b, "</strong></p>\n<p>"...), w.commitment...), " <code>"...)
+	b = append(append(b, html.EscapeString(l.commitment)...), "</code></p>\n"...)
+	if l.seed != "" {
+		b = append(append(append(b, "<p>"...), w.drawn...), " <strong>"...)
+		b = strconv.AppendInt(b, l.drawn, 10)
+		b = append(append(append(b, "</strong></p>\n<p>"...), w.seed...), " <code>"...)
+		b = append(append(b, html.EscapeString(l.seed)...), "</code></p>\n"...)
+	}
+	return append(b, "</details>\n"...)
 }
 
 // lineWait is after how many seconds the page asks again.

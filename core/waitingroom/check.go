@@ -28,6 +28,8 @@ type Place struct {
 	// Number is the visitor's number among those who came before the opening, from 0 on, and -1 for those who
 	// came later. With [Draw] they can check their place.
 	Number int64
+	// Drawn is how many came before the opening, from then on: the numbers below it were drawn.
+	Drawn int64
 	// Commitment is that of the seed of the draw; Seed is the seed, from the opening on.
 	Commitment, Seed string
 }
@@ -62,7 +64,8 @@ func (w waits) Details() []kit.Detail {
 			kit.Detail{Name: "commitment", Value: w.Commitment})
 	}
 	if w.Seed != "" {
-		details = append(details, kit.Detail{Name: "seed", Value: w.Seed})
+		details = append(details, kit.Detail{Name: "drawn", Value: w.Drawn},
+			kit.Detail{Name: "seed", Value: w.Seed})
 	}
 	return details
 }
@@ -124,8 +127,8 @@ type visit struct {
 
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
 func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
-	if v.picture.state == closed {
-		v.refuse(core.ReasonClosed, ticket{}, 0)
+	if state, _ := v.stands(v.picture); state == closed {
+		v.refuse(reason, ticket{}, 0)
 		return nil
 	}
 	args := v.args()
@@ -148,6 +151,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		}
 		return v.enter(ctx, t, reason)
 	}
+	v.tell(index)
 	v.refuse(reason, t, index)
 	return nil
 }
@@ -181,7 +185,7 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 	case !same || v.now >= t.end || v.picture.left[member] > 0:
 		return v.arrive(ctx, ReasonWaiting)
 	case v.now >= t.until:
-		return v.enter(ctx, t, ReasonWaiting)
+		return v.wait(ctx, t)
 	}
 	v.mu.Lock()
 	if len(v.used) < held {
@@ -196,26 +200,44 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 	return nil
 }
 
-// wait takes the number of a visitor. Redis is asked when it may be their turn.
+// wait takes the number of a visitor, or a pass that was not used for too long. Redis is asked when it may be
+// their turn, once for each picture.
 func (v *visit) wait(ctx context.Context, t ticket) error {
 	p := v.picture
 	place := p.place(t.index)
+	state, _ := v.stands(p)
+	told := v.note(place)
 	switch {
-	case t.base != parse(p.base), p.state == open && p.lobby != "" && v.now >= p.quiet &&
+	case t.base != parse(p.base):
+		return v.enter(ctx, t, ReasonWaiting)
+	case told:
+	case t.isPass(), state == open && p.lobby != "" && v.now >= p.quiet &&
 		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
+	v.refuse(ReasonWaiting, t, place)
+	return nil
+}
+
+// note notes that the holder of a place is here. It reports whether Redis has told them since the picture
+// that they have to wait.
+func (v *visit) note(place int64) (told bool) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	if len(v.seen) < held {
 		v.seen[place] = struct{}{}
 	}
-	v.mu.Unlock()
-	if p.state == closed {
-		v.refuse(core.ReasonClosed, t, place)
-		return nil
+	_, told = v.told[place]
+	return told
+}
+
+// tell notes that Redis has told the holder of a place to wait.
+func (v *visit) tell(place int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.told) < held {
+		v.told[place] = struct{}{}
 	}
-	v.refuse(ReasonWaiting, t, place)
-	return nil
 }
 
 // enter asks whether the visitor may enter.
@@ -224,7 +246,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 		place := v.picture.place(t.index)
 		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
 		if err != nil {
-			return v.stay(err, t, place)
+			return v.stay(err, t)
 		}
 		r := script.ReadReply(value, 2, 4)
 		answer := r.Text()
@@ -236,6 +258,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 			v.let(t, core.SourceRedis)
 		case "moved":
 			t.base, t.index = parse(r.Text()), r.Number()
+			v.tell(t.index)
 			v.refuse(reason, t, t.index)
 		case "over":
 			return v.arrive(ctx, reason)
@@ -248,6 +271,7 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 			}
 			v.refuse(reason, t, place)
 		default:
+			v.tell(place)
 			v.refuse(reason, t, place)
 		}
 		return r.Err
@@ -257,21 +281,16 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 // stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
 // ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before. Where Redis
 // has answered a moment ago, somebody else may have the place of one who was away for Idle.
-func (v *visit) stay(err error, t ticket, place int64) error {
+func (v *visit) stay(err error, t ticket) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case t.isPass() && v.Engine().Now().Sub(v.picture.sent) >= stale:
 		v.let(t, core.SourceRemembered)
-		return nil
+	default:
+		v.refuse(ReasonWaiting, t, v.picture.place(t.index))
+		v.d.RetryAfter = min(v.d.RetryAfter, max(v.options.Idle/4, time.Second))
 	}
-	v.mu.Lock()
-	if len(v.seen) < held {
-		v.seen[place] = struct{}{}
-	}
-	v.mu.Unlock()
-	v.refuse(ReasonWaiting, t, place)
-	v.d.RetryAfter = min(v.d.RetryAfter, max(v.options.Idle/4, time.Second))
 	return nil
 }
 
@@ -287,8 +306,12 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	p := v.picture
 	v.d.Reason, v.d.Source = reason, core.SourceRemembered
 	v.d.Limit = p.capacity(v.options.Capacity)
-	w := waits{Place{State: p.state, Text: script.Decode(p.text), Number: -1}}
-	if p.lobby == "" && p.state == open {
+	state, text := v.stands(p)
+	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
+	if state == closed {
+		reason, v.d.Reason = core.ReasonClosed, core.ReasonClosed
+	}
+	if p.lobby == "" && state == open {
 		w.State, w.Opens = "lobby", v.options.Opens
 	}
 	if t.base != 0 {
@@ -300,7 +323,7 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 		(p.lobby == "" || t.index-firstPlace < drawn) {
 		w.Number, w.Commitment = t.index-firstPlace, Commitment(p.seed)
 		if p.lobby != "" {
-			w.Seed = p.seed
+			w.Seed, w.Drawn = p.seed, drawn
 		}
 	}
 	if reason != core.ReasonClosed && w.State != "lobby" {

@@ -77,6 +77,9 @@ func TestBeforeTheOpeningAllAreEqual(t *testing.T) {
 				d := come(t, g, fmt.Sprint(i), &tokens[i])
 				if p, ok := PlaceOf(d); ok && p.Seed != "" {
 					seed = p.Seed
+					if p.Drawn != early {
+						t.Errorf("%+v", p)
+					}
 				}
 				if d.Allowed {
 					order = append(order, i)

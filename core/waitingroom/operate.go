@@ -13,15 +13,22 @@ import (
 // Status is how a room stands.
 type Status struct {
 	// State is "lobby", "open", "paused" or "closed"; Text is what those who wait are told while it is closed.
-	State, Text string
+	State string `json:"state"`
+	Text  string `json:"text,omitempty"`
 	// Capacity is how many may be inside; Inside are there, and Called may enter and have not come yet.
-	Capacity, Inside, Called int64
+	Capacity int64 `json:"capacity"`
+	Inside   int64 `json:"inside"`
+	Called   int64 `json:"called"`
 	// Waiting are those who wait and were seen in this or the last interval.
-	Waiting int64
-	// Given is how many numbers were given, Entered how many visitors have entered.
-	Given, Entered int64
+	Waiting int64 `json:"waiting"`
+	// Given is how many numbers were given, Entered how many visitors have entered, and Missed how often one was
+	// called who did not come in time.
+	Given   int64 `json:"given"`
+	Entered int64 `json:"entered"`
+	Missed  int64 `json:"missed"`
 	// Commitment is that of the seed of the draw, and Seed the seed, from the opening on.
-	Commitment, Seed string
+	Commitment string `json:"commitment,omitempty"`
+	Seed       string `json:"seed,omitempty"`
 }
 
 // Peek returns how the room stands.
@@ -31,14 +38,15 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 		if err != nil {
 			return Status{}, err
 		}
-		s := Status{State: p.state, Text: script.Decode(p.text), Capacity: p.capacity(g.options.Capacity),
+		state, text := g.stands(p)
+		s := Status{State: state, Text: script.Decode(text), Capacity: p.capacity(g.options.Capacity),
 			Inside: p.inside, Called: p.called, Waiting: p.counts[len(p.counts)-1], Given: p.last - firstPlace + 1,
-			Entered: p.entered}
+			Entered: p.entered, Missed: p.missed}
 		if g.options.Draw {
 			s.Commitment = Commitment(p.seed)
 		}
 		switch {
-		case p.lobby == "" && p.state == open:
+		case p.lobby == "" && state == open:
 			s.State = "lobby"
 		case g.options.Draw && p.lobby != "":
 			s.Seed = p.seed

@@ -21,7 +21,7 @@ type picture struct {
 	last, high               int64
 	free, inside, called     int64
 	lobby                    string // how many came before the opening; empty: not open yet
-	quiet, entered           int64
+	quiet, entered, missed   int64
 	state, limit, text, seed string
 	counts                   []int64          // how many are here before each size places
 	from, size               int64            // the first place counted, and how many are counted together
@@ -31,6 +31,7 @@ type picture struct {
 	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
 	rate                     float64          // visitors per second who enter
 	rated                    *picture         // a picture from which the rate is measured
+	known                    any              // the room as the scripts take it, for the case that Redis has lost it
 }
 
 // The states of a room.
@@ -40,13 +41,8 @@ const (
 	closed = "closed"
 )
 
-// known is the room as the scripts take it, for the case that Redis has lost it.
-func (p *picture) known(seed string) string {
-	if p == nil {
-		return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  "
-	}
-	return fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
-}
+// unknown is the room as the scripts take it from a process that has no picture: they make one with the seed.
+func unknown(seed string) string { return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  " }
 
 // clock is the room's clock at a moment of this process. It is never behind: it counts from when the picture
 // was asked for.
@@ -73,8 +69,9 @@ func (p *picture) ahead(place, highest int64) int64 {
 		return 0
 	default:
 		i := min((place-p.from)/p.size, n-1)
-		part := place - p.from - i*p.size
-		return p.counts[i] + (p.counts[i+1]-p.counts[i])*part/p.size
+		first := p.from + i*p.size
+		size := min(p.size, p.upTo+1-first) // the last ones are fewer
+		return p.counts[i] + (p.counts[i+1]-p.counts[i])*(place-first)/size
 	}
 }
 
@@ -92,11 +89,40 @@ func (g *Guard) look(ctx context.Context) (*picture, error) {
 	if last := g.picture.Load(); last != p {
 		return last, nil
 	}
+	g.askWhetherOver(ctx)
 	fresh, err := g.ask(ctx, nil, nil)
 	if err != nil && p != nil {
 		return p, nil
 	}
 	return fresh, err
+}
+
+// askWhetherOver asks the application whether there is something to wait for.
+func (g *Guard) askWhetherOver(ctx context.Context) {
+	if g.options.Over == nil {
+		return
+	}
+	text, err := g.options.Over(ctx)
+	switch {
+	case err != nil:
+		if skipped, ok := g.failed.Due("over"); ok {
+			g.Logger().Warn("gatehouse: a waiting room does not know whether it is over: Options.Over failed",
+				"guard", g.Name(), "err", err, "failures_not_logged", skipped)
+		}
+	case text == "":
+		g.over.Store(nil)
+	default:
+		text = script.Encode(text)
+		g.over.Store(&text)
+	}
+}
+
+// stands returns the state of the room, and the text for those who wait.
+func (g *Guard) stands(p *picture) (state, text string) {
+	if over := g.over.Load(); over != nil && p.state == open {
+		return closed, *over
+	}
+	return p.state, p.text
 }
 
 // touch has the process ask for a picture a beat after the last one.
@@ -111,6 +137,7 @@ func (g *Guard) touch(p *picture) {
 
 // tick sends what the process has heard of its visitors, and gets a picture.
 func (g *Guard) tick(ctx context.Context) error {
+	g.askWhetherOver(ctx)
 	g.mu.Lock()
 	seen, used := g.seen, g.used
 	g.seen, g.used = map[int64]struct{}{}, map[string]pass{}
@@ -212,15 +239,16 @@ func (g *Guard) replace(before, p *picture) *picture {
 	if before != nil && before.base != p.base {
 		g.highest.Store(0)
 	}
+	clear(g.told)
 	g.picture.Store(p)
 	return p
 }
 
 func readPicture(value any, passes int) (*picture, []int64, error) {
-	r := script.ReadReply(value, 15+passes, 15+passes+2*most)
+	r := script.ReadReply(value, 16+passes, 16+passes+2*most)
 	p := &picture{now: r.Number(), base: r.Text(), last: r.Number(), high: r.Number(), free: r.Number(),
 		inside: r.Number(), called: r.Number(), lobby: r.Text(), quiet: r.Number(), entered: r.Number(),
-		state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
+		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
 	count := strings.Fields(r.Text())
 	untils := make([]int64, passes)
 	for i := range untils {
@@ -235,6 +263,7 @@ func readPicture(value any, passes int) (*picture, []int64, error) {
 	if r.Err != nil {
 		return nil, nil, r.Err
 	}
+	p.known = fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
 	return p, untils, p.count(count)
 }
 

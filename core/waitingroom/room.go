@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -58,6 +59,10 @@ type Options struct {
 	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
 	// one when the room has been emptied.
 	Secrets [][]byte
+	// Over says what those who wait are told while there is nothing to wait for, such as "Sold out"; "" while
+	// there is. The room is closed meanwhile, as by [Guard.Close]. Each process asks once a second while
+	// visitors ask, so that none of them costs a call. Where it fails, what it has said last counts. Nil: never.
+	Over func(context.Context) (text string, err error)
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
 	// PageStatus is the HTTP status of the page that people who wait see: 200 to 599. Default 200.
@@ -88,17 +93,21 @@ type Guard struct {
 	kit.Base
 	options Options
 	keys    []string
+	fixed   []any
 	tickets signer
 	seed    string // for a room that this process makes
 
 	picture atomic.Pointer[picture]
 	asking  sync.Mutex // of the first picture
 	due     atomic.Bool
+	over    atomic.Pointer[string] // what Options.Over has said, encoded; nil: nothing
+	failed  warn.Sample[string]
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu   sync.Mutex
 	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
 	used map[string]pass    // passes that were used since
+	told map[int64]struct{} // places of those whom Redis has told since to wait
 
 	renewed *kit.Recall[string, int64] // until when passes were renewed
 }
@@ -131,10 +140,12 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		Base: kit.Register(e, "waitingroom", name, joinScript, enterScript, tickScript, leaveScript,
 			setScript),
 		options: options,
+		fixed:   options.fixed(),
 		tickets: newSigner(name, options.Secrets),
 		seed:    hex.EncodeToString(seed[:]),
 		seen:    map[int64]struct{}{},
 		used:    map[string]pass{},
+		told:    map[int64]struct{}{},
 		renewed: kit.NewRecall[string, int64](1<<16, options.Pass),
 	}
 	for _, field := range []string{"room", "here", "seen", "taken", "inside", "passes", "called", "left"} {
@@ -210,16 +221,24 @@ func (g *Guard) Traits() core.Traits {
 // Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// args returns the arguments that all scripts have.
-func (g *Guard) args(more ...any) []any {
-	o := &g.options
+// fixed returns the arguments that are the same for all calls: those between now and the known room.
+func (o *Options) fixed() []any {
 	opens := int64(0)
 	if !o.Opens.IsZero() {
 		opens = o.Opens.UnixMilli()
 	}
-	return append([]any{g.Engine().ScriptNow(time.Millisecond), o.Capacity, o.Pass.Milliseconds(),
-		o.Idle.Milliseconds(), o.Grace.Milliseconds(), o.interval().Milliseconds(), o.Keep.Milliseconds(),
-		opens, kit.FlagOf(o.Draw), g.picture.Load().known(g.seed)}, more...)
+	return []any{o.Capacity, o.Pass.Milliseconds(), o.Idle.Milliseconds(), o.Grace.Milliseconds(),
+		o.interval().Milliseconds(), o.Keep.Milliseconds(), opens, kit.FlagOf(o.Draw)}
+}
+
+// args returns the arguments that all scripts have, and more.
+func (g *Guard) args(more ...any) []any {
+	known := any(unknown(g.seed))
+	if p := g.picture.Load(); p != nil {
+		known = p.known
+	}
+	args := append(make([]any, 0, 2+len(g.fixed)+len(more)), g.Engine().ScriptNow(time.Millisecond))
+	return append(append(append(args, g.fixed...), known), more...)
 }
 
 // run runs a script within the deadline.

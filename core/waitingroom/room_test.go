@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,7 +205,8 @@ func TestARoomThatNobodyKnows(t *testing.T) {
 	})
 }
 
-// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused.
+// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused. Redis tells the two apart
+// by a byte of their IDs.
 func TestNumbersThatAFailoverRepeats(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -210,7 +214,8 @@ func TestNumbersThatAFailoverRepeats(t *testing.T) {
 		tokens := fill(t, g, "a", "b", "c", "d")
 		tick(t, g)
 		second, _ := g.tickets.read(tokens[1])
-		second.id, second.who, second.until, second.end = [6]byte{9, 9}, whoOf("e"), 0, 0
+		second.id[0]++ // another byte
+		second.who, second.until, second.end = whoOf("e"), 0, 0
 		token := g.tickets.sign(&second)
 		guardtest.WantReason(t, come(t, g, "e", &token), ReasonWaiting)
 		if err := g.Leave(t.Context(), core.Decision{Token: tokens[0]}); err != nil {
@@ -319,6 +324,45 @@ func TestAProcessCallsOnceASecond(t *testing.T) {
 	}
 }
 
+// TestWhoAsksAgainAtOnceCostsNoCall: between two pictures of the room, whoever may be next, or was away with a
+// pass, asks Redis once, however often they ask here.
+func TestWhoAsksAgainAtOnceCostsNoCall(t *testing.T) {
+	b := redistest.Single(t)
+	client := &guardtest.Counting{Client: b.NewClient(t)}
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock), core.WithoutSharedCalls()),
+		Options{Capacity: 2, Pass: time.Minute, Idle: 10 * time.Second, Poll: time.Second})
+	ask := func(name string, token *string, times int) (calls int64) {
+		before := client.Sent.Load()
+		for range times {
+			come(t, g, name, token)
+		}
+		return client.Sent.Load() - before
+	}
+	tokens := fill(t, g, "in", "away", "first", "second", "last") // the picture is of the empty room
+	if calls := ask("first", &tokens[2], 1000) + ask("last", &tokens[4], 1000); calls > 0 {
+		t.Errorf("who has just been told to wait: %d calls", calls)
+	}
+	clock.Advance(11 * time.Second) // the two passes have not been used
+	tick(t, g)
+	for i, name := range []string{"first", "second"} {
+		if calls := ask(name, &tokens[2+i], 1000); calls != 1 {
+			t.Errorf("who enters: %d calls", calls)
+		}
+	}
+	if calls := ask("away", &tokens[1], 1000); calls != 1 {
+		t.Errorf("who was away: %d calls", calls)
+	}
+	if calls := ask("last", &tokens[4], 1000); calls != 1 { // the picture has room
+		t.Errorf("who may be next: %d calls", calls)
+	}
+	clock.Advance(time.Second)
+	tick(t, g)
+	if calls := ask("away", &tokens[1], 1000) + ask("last", &tokens[4], 1000); calls != 1 { // of the pass
+		t.Errorf("who waits: %d calls", calls)
+	}
+}
+
 // TestManyComeAtOneMoment: arrivals share calls, and get numbers of their own.
 func TestManyComeAtOneMoment(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
@@ -401,6 +445,30 @@ func TestAPositionIsExactWhileFewWait(t *testing.T) {
 	}
 }
 
+// TestTheLastInLineAreNotToldTooLowAPosition: the last places that are counted together are fewer than the
+// others.
+func TestTheLastInLineAreNotToldTooLowAPosition(t *testing.T) {
+	b := redistest.Single(t)
+	clock := guardtest.NewClock()
+	g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+		Options{Capacity: 1, Draw: true, Opens: clock.Now().Add(time.Second)})
+	tokens := fill(t, g, names("v", 1234)...)
+	clock.Advance(time.Second)
+	for range 3 { // all say that they are here, and nobody enters yet
+		for i := range tokens {
+			come(t, g, fmt.Sprint("v", i), &tokens[i])
+		}
+		clock.Advance(time.Second)
+		tick(t, g)
+	}
+	for i := range tokens {
+		p, _ := PlaceOf(come(t, g, fmt.Sprint("v", i), &tokens[i]))
+		if want := int64(slices.Index(Draw(p.Seed, 1234), int(p.Number))) + 1; p.Position != want {
+			t.Fatalf("visitor %d is at %d, want %d", i, p.Position, want)
+		}
+	}
+}
+
 // TestOptions: mistakes of set-up name the remedy.
 func TestOptions(t *testing.T) {
 	for text, o := range map[string]Options{
@@ -451,4 +519,141 @@ func TestTheFirstWhoWaitsIsFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestThoseWhoWaitHearThatItIsOver, without a call for each; when there is something again, the line goes on.
+// While the application cannot tell, its last word counts.
+func TestThoseWhoWaitHearThatItIsOver(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		var text string
+		var failure error
+		asked := 0
+		c := newCrowd(t, b, 1, 0, Options{Capacity: 2, Over: func(context.Context) (string, error) {
+			asked++
+			return text, failure
+		}})
+		g := c.rooms[0]
+		tokens := fill(t, g, names("v", 20)...)
+		beats := func(n int) {
+			for range n {
+				c.second()
+			}
+		}
+		reason := func(i int) core.Decision { return come(t, g, fmt.Sprint("v", i), &tokens[i]) }
+		text = "Sold out, 谢谢"
+		beats(2)
+		before := asked
+		for i := 2; i < 20; i++ {
+			d := reason(i)
+			if place, _ := PlaceOf(d); d.Reason != core.ReasonClosed || place.Text != text || d.RetryAfter != 0 {
+				t.Errorf("visitor %d: %+v, %+v", i, d, place)
+			}
+		}
+		if d := reason(0); !d.Allowed {
+			t.Errorf("a pass ended with the sale: %+v", d)
+		}
+		var nothing string
+		if d := come(t, g, "late", &nothing); d.Reason != core.ReasonClosed || nothing != "" {
+			t.Errorf("who comes now: %+v", d)
+		}
+		if asked > before+1 {
+			t.Errorf("the application was asked %d times at one moment", asked-before)
+		}
+		if s, err := g.Peek(t.Context()); err != nil || s.State != "closed" || s.Text != text {
+			t.Errorf("%+v, %v", s, err)
+		}
+		text, failure = "", errors.New("the shop does not answer")
+		beats(2)
+		if d := reason(5); d.Reason != core.ReasonClosed {
+			t.Errorf("with a failure: %+v", d)
+		}
+		failure = nil
+		beats(2)
+		if d := reason(5); d.Allowed || d.Reason != ReasonWaiting {
+			t.Errorf("with stock again: %+v", d)
+		}
+	})
+}
+
+// TestWhoWasCalledAndDidNotCome is counted.
+func TestWhoWasCalledAndDidNotCome(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		c := newCrowd(t, b, 1, 0, Options{Capacity: 2, Pass: 10 * time.Second})
+		g := c.rooms[0]
+		fill(t, g, names("v", 7)...)
+		for range 120 {
+			c.second()
+		}
+		s, err := g.Peek(t.Context())
+		if err != nil || s.Entered != 2 || s.Missed == 0 || s.Missed > 5 || s.Called != 0 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// BenchmarkArrivals has many visitors come at the same time.
+func BenchmarkArrivals(b *testing.B) {
+	g, _ := benchRoom(b)
+	b.SetParallelism(64)
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			d, err := g.Check(b.Context(), core.Attempt{Actor: strconv.FormatInt(n.Add(1), 10)})
+			if err != nil || d.Reason != ReasonWaiting {
+				b.Error(d, err)
+			}
+		}
+	})
+}
+
+// BenchmarkPresence tells Redis of 500 visitors who wait.
+func BenchmarkPresence(b *testing.B) {
+	g, rdb := benchRoom(b)
+	for range 1000 { // a million numbers
+		if _, err := g.run(b.Context(), joinScript, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+	places := make([]int64, most)
+	before := cpuOf(b, rdb)
+	for b.Loop() {
+		for i := range places {
+			places[i] = firstPlace + 2 + rand.Int64N(1e6)
+		}
+		if _, err := g.ask(b.Context(), places, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	used := cpuOf(b, rdb) - before
+	b.ReportMetric(used*1e6/most/float64(b.N), "redis-us/visitor")
+}
+
+func benchRoom(b *testing.B) (*Guard, redis.UniversalClient) {
+	backend := redistest.Single(b)
+	g := New(guardtest.NewEngine(backend, core.WithDeadline(time.Minute)), "shop",
+		Options{Capacity: 1, Pass: time.Hour, Idle: time.Hour, Secrets: secrets})
+	if d, err := g.Check(b.Context(), core.Attempt{Actor: "inside"}); err != nil || !d.Allowed {
+		b.Fatal(d, err)
+	}
+	return g, backend.Client
+}
+
+// cpuOf returns the seconds of CPU that a server has used.
+func cpuOf(b *testing.B, rdb redis.UniversalClient) (seconds float64) {
+	info, err := rdb.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += n
+		}
+	}
+	return seconds
 }

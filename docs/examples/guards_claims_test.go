@@ -2,10 +2,14 @@ package examples_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
-	"slices"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -28,7 +32,8 @@ import (
 var (
 	_ = []any{oneVote, aVoteADay, inParts, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts,
 		giftsBack}
-	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting}
+	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting,
+		waiting, leaving, overWhenSoldOut, ownLinePage, waitingByHand}
 )
 
 // findPoll knows the polls: in memory, because it is asked at each attempt.
@@ -241,7 +246,7 @@ func waiting(gate *core.Engine, secret []byte) []nethttpmw.Rule {
 	room := waitingroom.New(gate, "shop", waitingroom.Options{
 		Capacity: 2000, Pass: 10 * time.Minute, Secrets: [][]byte{secret},
 	})
-	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Header("User-Agent")}
+	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()}
 
 	return []nethttpmw.Rule{visitors}
 }
@@ -252,9 +257,66 @@ func leaving(r *http.Request, room *waitingroom.Guard) {
 	}
 }
 
-func checkTheDraw(n int) {
-	seed, commitment, number := "…", "…", 17 // from the visitor's answers; n came before the opening
-	fmt.Println(waitingroom.Commitment(seed) == commitment, slices.Index(waitingroom.Draw(seed, n), number))
+func overWhenSoldOut(gate *core.Engine, sale *seckill.Guard, secret []byte) *waitingroom.Guard {
+	soldOut := func(ctx context.Context) (string, error) {
+		tv, err := sale.Status(ctx, "tv")
+		if err != nil || tv.Left+tv.Held > 0 {
+			return "", err
+		}
+		return "Sold out", nil
+	}
+	room := waitingroom.New(gate, "shop", waitingroom.Options{
+		Capacity: 2000, Over: soldOut, Secrets: [][]byte{secret},
+	})
+	return room
+}
+
+var linePage = template.Must(template.New("").Parse(`<!DOCTYPE html><title>Wait</title>{{.Position}}`))
+
+func ownLinePage(room *waitingroom.Guard) nethttpmw.Rule {
+	return nethttpmw.Rule{
+		Guard: room,
+		Who:   keyfuncs.Visitor(),
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+			place, waits := waitingroom.PlaceOf(refusal.Decision)
+			if !waits || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+				refusal.Reply(w, r) // the standard answer
+				return
+			}
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_ = linePage.Execute(w, place) // a html/template
+		},
+	}
+}
+
+// place returns the place of a visitor's number among those drawn, from 0 on; -1 if the seed is another one.
+func place(commitment, seed string, number, drawn int) int {
+	if fmt.Sprintf("%x", sha256.Sum256([]byte(seed))) != commitment {
+		return -1
+	}
+	hash := func(n int) uint64 {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s:%d", seed, n))
+		return binary.BigEndian.Uint64(sum[:])
+	}
+	before := 0
+	for n := range drawn {
+		if hash(n) < hash(number) {
+			before++
+		}
+	}
+	return before
+}
+
+func TestThePageChecksTheDraw(t *testing.T) {
+	const seed, drawn = "5eed", 1000
+	for i, number := range waitingroom.Draw(seed, drawn) {
+		if got := place(waitingroom.Commitment(seed), seed, number, drawn); got != i {
+			t.Fatalf("number %d has the place %d, want %d", number, got, i)
+		}
+	}
+	if got := place(waitingroom.Commitment("another"), seed, 1, drawn); got != -1 {
+		t.Errorf("a false seed: %d", got)
+	}
 }
 
 func waitingByHand(ctx context.Context, room *waitingroom.Guard, token string) error {

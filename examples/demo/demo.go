@@ -23,6 +23,10 @@ type sizes struct {
 	Payment       time.Duration // between a reservation and its confirmation
 	Hold          time.Duration // of the reservations of a worker that dies
 
+	Visitors, Capacity int           // of the waiting room
+	Lobby, Doors       time.Duration // before it opens, and while it is open
+	Poll, Pass         time.Duration
+
 	Tries, Accounts, Addresses, Honest, PerAddress int // of the poll
 
 	Lease   time.Duration // of permits, locks and tasks
@@ -33,6 +37,8 @@ type sizes struct {
 var full = sizes{
 	Limit: 100, Window: 2 * time.Second,
 	Buyers: 2000, Stock: 100, Payment: 400 * time.Millisecond, Hold: 3 * time.Second,
+	Visitors: 10_000, Capacity: 400, Lobby: 3 * time.Second, Doors: 17 * time.Second,
+	Poll: 2 * time.Second, Pass: 8 * time.Second,
 	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
 	Lease: 2 * time.Second, Traffic: 15 * time.Second,
 }
@@ -73,6 +79,7 @@ type instance struct {
 	mu       sync.Mutex
 	tapes    map[string]*tape // of the last run of each scenario
 	lastRace *race            // whose orders can be sent again
+	crowded  *crowd           // before the waiting room, while it runs
 	number   int64            // of the last run
 }
 
@@ -84,6 +91,7 @@ var scenarios = map[string]scenario{
 	"attack":    attackLimits,
 	"sale":      raceForTickets,
 	"sale-same": sendTheSameOrders,
+	"room":      fillTheRoom,
 	"holds":     killTheCashier,
 	"poll":      stuffThePoll,
 	"semaphore": killAPermitHolder,
@@ -119,6 +127,7 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 	s.client.AddHook(tracer{})
 	d.mux.HandleFunc("POST /scenarios/{scenario}", d.run)
 	d.mux.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
+	d.mux.HandleFunc("POST /room/leave", d.leaveRoom)
 	d.mux.HandleFunc("POST /limit", d.limit)
 	d.mux.HandleFunc("POST /redis", d.power)
 	d.mux.HandleFunc("POST /reset", d.reset)

@@ -9,6 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 )
 
 // labs are the guards of the scenarios. Those of the guarded app are not touched by them, except by the
@@ -46,6 +47,11 @@ func newLabs(gate *core.Engine, z sizes) labs {
 
 // workers have guards of the same names, on engines of their own.
 func (w *worker) sale() *seckill.Guard { return seckill.New(w.gate, "race", seckill.Options{}) }
+
+func (w *worker) room(name string, z sizes, opens time.Time, secret string) *waitingroom.Guard {
+	return waitingroom.New(w.gate, name, waitingroom.Options{Capacity: z.Capacity, Pass: z.Pass, Poll: z.Poll,
+		Opens: opens, Draw: true, Secrets: [][]byte{[]byte(secret)}, Keep: longestRun})
+}
 
 func (w *worker) permits(lease time.Duration) *semaphore.Guard {
 	return semaphore.New(w.gate, "desks", semaphore.Options{Max: 2, Lease: lease})

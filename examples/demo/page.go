@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"html/template"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -36,6 +38,20 @@ func (pageInfo) PageUnits() int            { return pageUnits }
 func (pageInfo) PageWindow() time.Duration { return pageWindow }
 func (pageInfo) TriesPerAddress() int      { return triesPerAddress }
 func (pageInfo) TrafficUnits() int         { return trafficUnits }
+
+// Visitors is a number as people read it.
+func (p pageInfo) Visitors() string {
+	if n := p.Sizes.Visitors; n >= 1000 {
+		return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+	}
+	return strconv.Itoa(p.Sizes.Visitors)
+}
+
+// Kept is how long a place is kept for who was called: the Grace of the waiting room.
+func (p pageInfo) Kept() time.Duration { return p.Sizes.Poll * 3 / 2 }
+
+// RoomTime is about how long a run of the waiting room takes: nobody enters before all have asked.
+func (p pageInfo) RoomTime() time.Duration { return p.Sizes.Lobby + p.Sizes.Doors + 3*p.Sizes.Poll }
 
 type choiceCount struct {
 	Choice string

@@ -90,6 +90,7 @@ async function play(button, watch) {
     fail("The server did not answer.");
   } finally {
     for (const b of buttons) b.removeAttribute("aria-disabled");
+    if (name === "room") byID("room-leave").setAttribute("aria-disabled", "true");
   }
 }
 
@@ -251,6 +252,84 @@ function showSameOrders(name, data) {
 function showHolds(name, data) {
   fill(byID("holds"), data);
   return data.step;
+}
+
+// The waiting room: a column for each look of the server. The capacity is a line.
+
+const chart = { base: 108, high: 84 };
+const people = n => n.toLocaleString("en");
+const along = ms => 400 * ms / sizes.room;
+
+function drawRoom() {
+  const check = byID("room-check");
+  check.textContent = check.dataset.plan;
+  check.className = "";
+  byID("room-seed").textContent = "–";
+  const tops = { inside: sizes.capacity + ": the capacity", line: people(sizes.visitors) + " visitors" };
+  for (const [id, top] of Object.entries(tops)) {
+    const svg = byID(`room-${id}-bars`);
+    svg.replaceChildren();
+    const y = chart.base - chart.high;
+    shape(svg, "text", { x: 0, y: y - 8 }).textContent = top;
+    shape(svg, "path", { d: `M0 ${y - .8}H400`, class: id === "inside" ? "bracket" : "plan" });
+    shape(svg, "line", { x1: 0, x2: 400, y1: chart.base, y2: chart.base, class: "axis" });
+    const opens = along(sizes.lobby);
+    shape(svg, "path", { d: `M${opens} ${y + 16}V${chart.base}`, class: "plan" });
+    shape(svg, "text", { x: opens + 6, y: y + 28, class: "plan-text" }).textContent = "it opens";
+  }
+}
+
+function column(id, ms, n, of, below, kind) {
+  const at = share => chart.high * share / of;
+  const x = Math.min(along(ms), 400 - along(250)); // a slow machine may take longer
+  shape(byID(`room-${id}-bars`), "rect", { x, y: chart.base - at(below + n), width: along(250) + .1,
+    height: at(n), class: kind });
+}
+
+function showRoom(name, data) {
+  if (name === "draw") {
+    checkDraw(data);
+    return "";
+  }
+  fill(byID("room"), data);
+  column("inside", data.ms, data.inside, sizes.capacity, 0, "sold");
+  column("inside", data.ms, data.called, sizes.capacity, data.inside, "called");
+  column("line", data.ms, data.waiting, sizes.visitors, 0, "refused");
+  byID("room-inside").className = data.most > sizes.capacity ? "over" : "kept";
+  byID("room-commitment").textContent = data.commitment;
+  const doors = name !== "done" && data.state === "open";
+  if (doors) for (const e of byID("room").querySelectorAll(".plan-text")) e.remove();
+  byID("room-leave").setAttribute("aria-disabled", !doors || data.left > 0);
+  if (name === "done") {
+    return `Never more than ${data.most} at a time. ${people(data.entered)} were inside, ` +
+      `${people(data.left)} had left, ${people(data.told)} were told “sold out” as they asked next.`;
+  }
+  return {
+    lobby: "It is not open yet: all who come wait.",
+    paused: "It opens: all say that they are still here, and their order is drawn.",
+    open: data.left > 0 ? `${people(data.left)} have left, and hold up nobody.`
+      : "They come in, in the order of the draw.",
+    closed: "Sold out: all who wait are told when they ask next.",
+  }[data.state];
+}
+
+// checkDraw computes the order by itself: the numbers are sorted by the SHA-256 of "seed:number".
+async function checkDraw({ commitment, seed, positions }) {
+  const say = (right, what) => {
+    byID("room-seed").textContent = seed;
+    byID("room-check").textContent = what;
+    byID("room-check").className = right ? "kept" : "bad";
+  };
+  if (!crypto.subtle) return say(false, "Browsers compute this on localhost and by HTTPS only.");
+  const bytes = new TextEncoder();
+  const hash = async text => [...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes.encode(text)))]
+    .map(byte => byte.toString(16).padStart(2, "0")).join("");
+  const keys = await Promise.all(positions.map((_, number) => hash(seed + ":" + number)));
+  const order = [...keys.keys()].sort((a, b) => keys[a] < keys[b] ? -1 : 1);
+  const right = order.filter((number, place) => positions[number] === place + 1).length;
+  const same = await hash(seed) === commitment;
+  say(same && right === order.length, `Checked in this browser: the seed is ${same ? "" : "not "}the one ` +
+    `that was promised, and ${people(right)} of ${people(order.length)} positions are right.`);
 }
 
 // The poll.
@@ -419,7 +498,7 @@ async function post(path, fields, status) {
 
 const shows = {
   attack: () => showAttack, sale: () => showRace, "sale-same": () => showSameOrders, holds: () => showHolds,
-  poll: () => showPoll, traffic: () => showTraffic,
+  room: () => (drawRoom(), showRoom), poll: () => showPoll, traffic: () => showTraffic,
 };
 for (const button of document.querySelectorAll("[data-run]")) {
   button.addEventListener("click", () => run(button));
@@ -429,6 +508,11 @@ byID("redis-switch")?.addEventListener("click", async () => {
   const on = byID("redis-switch").getAttribute("aria-checked") === "true";
   const changed = await post("/redis", { redis: on ? "off" : "on" }, byID("redis-state"));
   if (changed && on) byID("outage-run").click(); // otherwise there is nothing to see
+});
+byID("room-leave").addEventListener("click", async () => {
+  if (byID("room-leave").getAttribute("aria-disabled") === "true") return;
+  const answer = await fetch("/room/leave", { method: "POST" });
+  if (!answer.ok) byID("room-status").textContent = (await answer.text()).trim();
 });
 byID("reset").addEventListener("click", async () => {
   byID("reset-status").textContent = "Resetting …";
@@ -445,7 +529,8 @@ function forget() {
   for (const name in known) delete known[name];
   const all = selector => document.querySelectorAll(selector);
   for (const e of all("main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
-  for (const e of all("[data-figure], #stuffing-open-answers, #stuffing-capped-answers")) e.textContent = "–";
+  const figures = "[data-figure], #stuffing-open-answers, #stuffing-capped-answers, #room-commitment";
+  for (const e of all(figures)) e.textContent = "–";
   for (const e of all(".number b")) {
     e.textContent = 0;
     e.className = "";
@@ -464,11 +549,12 @@ function plan() {
   lanes.forEach(drawLane);
   tickets(byID("race-own-grid"), {});
   tickets(byID("race-naive-grid"), {});
+  drawRoom();
   for (const side of ["open", "capped"]) bars(side, 0, 0);
   line.before = 0;
   drawLine("ten requests a second, each one a tick");
 }
-const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text";
+const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text, #room-check";
 for (const e of document.querySelectorAll(says)) e.dataset.plan = e.textContent;
 plan();
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -22,6 +23,8 @@ import (
 var small = sizes{
 	Limit: 20, Window: 400 * time.Millisecond,
 	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: time.Second,
+	Visitors: 400, Capacity: 20, Lobby: 600 * time.Millisecond, Doors: 4 * time.Second,
+	Poll: time.Second, Pass: 2 * time.Second,
 	Tries: 120, Accounts: 80, Addresses: 10, Honest: 30, PerAddress: 4,
 	Lease: time.Second, Traffic: 300 * time.Millisecond,
 }
@@ -464,4 +467,47 @@ func TestOtherSitesCannotStartAnything(t *testing.T) {
 		want(t, send(d, "POST", path, "Sec-Fetch-Site", "cross-site"), 403, "another site")
 	}
 	want(t, send(d, "POST", "/scenarios/none"), 404, "no such scenario")
+}
+
+// TestAtMostTheCapacityIsInside: a crowd comes before the opening, the draw is as anybody can compute it, half
+// of those who wait leave and hold up nobody, and the others are told in the end.
+func TestAtMostTheCapacityIsInside(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		if w := send(d, "POST", "/room/leave"); w.Code != 409 {
+			t.Errorf("nobody waits: %d %s", w.Code, w.Body)
+		}
+		ended := make(chan []sent)
+		go func() { ended <- play(t, d, "room") }()
+		redistest.Eventually(t, time.Minute, func() bool {
+			return send(d, "POST", "/room/leave").Code == 204
+		}, "the room opens")
+		events := <-ended
+		drawn := false
+		for _, e := range events {
+			if e.name == "draw" {
+				draw := data[roomDraw](t, e)
+				drawn = true
+				if draw.Commitment != waitingroom.Commitment(draw.Seed) || len(draw.Positions) != 400 {
+					t.Errorf("%s is not the commitment of %s, or not of 400: %d", draw.Commitment, draw.Seed,
+						len(draw.Positions))
+				}
+				for place, number := range waitingroom.Draw(draw.Seed, len(draw.Positions)) {
+					if got := draw.Positions[number]; got != int64(place)+1 {
+						t.Fatalf("visitor %d is told position %d, drawn %d", number, got, place+1)
+					}
+				}
+				continue
+			}
+			c := data[roomCounts](t, e)
+			if c.Inside+c.Called > 20 || c.Most > 20 || !drawn && c.Entered > 0 {
+				t.Errorf("%+v, of 20; drawn %t", c, drawn)
+			}
+		}
+		c := data[roomCounts](t, last(events))
+		t.Logf("%+v", c)
+		if !drawn || c.State != "closed" || c.Most < 15 || c.Entered < 10 || c.Left < 150 ||
+			c.Told+c.Left+int(c.Entered) != 400 {
+			t.Errorf("%+v; drawn %t", c, drawn)
+		}
+	})
 }

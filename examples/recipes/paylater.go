@@ -14,8 +14,8 @@ import (
 
 // PayLater sells in two steps: a click on the sale's page holds a unit, and a payment sells it. The page has
 // the purchase's ID in a hidden field, so a second click is the same purchase. Who comes by another page is
-// shown the reservation that they hold.
-func PayLater(sale *seckill.Guard) http.Handler {
+// shown the reservation that they hold. After each payment paid is called.
+func PayLater(sale *seckill.Guard, paid func(r *http.Request)) http.Handler {
 	buy := nethttpmw.Rule{
 		Guard:      sale,
 		Who:        keyfuncs.User("uid"),
@@ -51,7 +51,7 @@ func PayLater(sale *seckill.Guard) http.Handler {
 			http.Error(w, "Log in.", http.StatusUnauthorized)
 			return
 		}
-		paid, err := sale.Confirm(r.Context(), core.Attempt{
+		sold, err := sale.Confirm(r.Context(), core.Attempt{
 			Actor: user, Resource: r.PathValue("sku"), // who is logged in, whatever the form says
 			ID: r.PostFormValue("reservation"),
 		})
@@ -60,9 +60,10 @@ func PayLater(sale *seckill.Guard) http.Handler {
 			http.Error(w, "Which reservation?", http.StatusBadRequest)
 		case err != nil: // not known: to ask again counts once
 			http.Error(w, "Try again.", http.StatusServiceUnavailable)
-		case !paid.Allowed: // over, another buyer's, or made up
+		case !sold.Allowed: // over, another buyer's, or made up
 			http.Error(w, "You have no such reservation.", http.StatusConflict)
 		default:
+			paid(r)
 			_, _ = w.Write([]byte("Paid."))
 		}
 	})

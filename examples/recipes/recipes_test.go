@@ -350,7 +350,8 @@ func TestWhoPaysLaterPaysTheirOwnReservation(t *testing.T) {
 	if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 2, PerBuyer: 1}); err != nil {
 		t.Fatal(err)
 	}
-	app := asUser(PayLater(sale))
+	payments := 0
+	app := asUser(PayLater(sale, func(*http.Request) { payments++ }))
 	form := func(user, path, body string) *httptest.ResponseRecorder {
 		return post(t, app, "/sales/tv/"+path, body, "X-User: "+user,
 			"Content-Type: application/x-www-form-urlencoded")
@@ -385,6 +386,9 @@ func TestWhoPaysLaterPaysTheirOwnReservation(t *testing.T) {
 	wantStatus(t, form("ann", "orders", page()), 409, "ann has bought")
 	if s, err := sale.Status(t.Context(), "tv"); err != nil || s.Left != 1 || s.Sold != 1 {
 		t.Errorf("%+v, %v: want one of two sold", s, err)
+	}
+	if payments != 2 {
+		t.Errorf("%d payments, want one and its repetition", payments)
 	}
 }
 

@@ -110,6 +110,7 @@ var checks = []check{
 	{"an answer with a pass is for one client", passesAreForOneClient, real, adapter},
 	{"a pass outlasts a refusal by a rule inside", passesOutlastRefusals, real, adapter},
 	{"a closed room says why", closedRoomsSayWhy, real, pipeline},
+	{"who came before the opening can check the draw", drawsCanBeChecked, real, pipeline},
 	{"a room in the shadow sets nothing", roomsInTheShadowSetNothing, real, pipeline},
 	{"an application has its own page for who waits", pagesOfTheApplicationForWhoWaits, real, adapter},
 	{"browsers on this machine keep tickets by HTTP", ticketsOnThisMachine, real, adapter},

@@ -324,6 +324,54 @@ func closedRoomsSayWhy(s *scene) {
 	}
 }
 
+// drawsCanBeChecked: who came before the opening finds on the page, and in the body, what they need to check
+// their place; before the opening the commitment, and then the seed.
+func drawsCanBeChecked(s *scene) {
+	opens := time.Now().Add(time.Hour).Truncate(time.Second)
+	now := opens.Add(-time.Minute)
+	s.gate = newEngine(s.backend.Client, s.backend.Prefix, core.WithClock(func() time.Time { return now }))
+	room := s.room(waitingroom.Options{Capacity: 1, Draw: true, Opens: opens})
+	app, _ := s.shop(ok, room)
+	type draw struct {
+		Number, Drawn    int
+		Commitment, Seed string
+	}
+	told := func(ticket string) (d draw) {
+		w := visit(app, http.MethodGet, ticket)
+		if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+			s.Fatal(err, w.Body)
+		}
+		page := visit(app, http.MethodGet, ticket, acceptPage).Body.String()
+		for _, text := range []string{"<strong>" + strconv.Itoa(d.Number), d.Commitment, d.Seed} {
+			if !strings.Contains(page, text) {
+				s.Errorf("%q is not on the page: %s", text, page)
+			}
+		}
+		if strings.Contains(page, "Seed;") != (d.Seed != "") {
+			s.Errorf("with the seed %q: %s", d.Seed, page)
+		}
+		return d
+	}
+	var tickets []string
+	for range 3 {
+		tickets = append(tickets, s.ticketOf(visit(app, http.MethodGet, "")))
+	}
+	before := told(tickets[2])
+	if before.Seed != "" || before.Commitment == "" || before.Number != 2 {
+		s.Errorf("before: %+v", before)
+	}
+	now = opens
+	g, _ := room.Guard.(*waitingroom.Guard)
+	if _, err := g.Peek(s.Context()); err != nil { // a picture of the room, which is open
+		s.Fatal(err)
+	}
+	after := told(tickets[2])
+	if after.Number != 2 || after.Drawn != 3 || after.Commitment != before.Commitment ||
+		waitingroom.Commitment(after.Seed) != before.Commitment {
+		s.Errorf("before: %+v; after: %+v", before, after)
+	}
+}
+
 // roomsInTheShadowSetNothing: a room that is tried out lets all in, and has them keep nothing.
 func roomsInTheShadowSetNothing(s *scene) {
 	room := s.room(waitingroom.Options{Capacity: 1})

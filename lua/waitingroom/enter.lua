@@ -101,6 +101,7 @@ end
 over = redis.call('ZRANGEBYSCORE', called, '-inf', now, 'LIMIT', '0', '500')
 if #over > 0 then
   redis.call('ZREM', called, unpack(over))
+  redis.call('HINCRBY', room, 'missed', #over)
   for _, place in ipairs(over) do -- who comes back later is the next
     redis.call('SETRANGE', taken, place, '\0')
   end

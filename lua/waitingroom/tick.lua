@@ -4,7 +4,7 @@
 -- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
 --                 place is here), high (the highest place that was ever called), turn (when the
 --                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
---                 before), entered, seed
+--                 before), entered, missed (called, and did not come), seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
 --       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
@@ -29,8 +29,8 @@
 --       13 places  how many follow, of visitors who are here and wait
 --       then place, ...
 --       then member, mark, until, end  "place:id", and times of passes that were used
--- Returns {now, base, last, high, free, inside, called, lobby, quiet, entered, state, limit, text, seed,
---         count, until, ..., left, ...}
+-- Returns {now, base, last, high, free, inside, called, lobby, quiet, entered, missed, state, limit, text,
+--         seed, count, until, ..., left, ...}
 --       count   "moment from size last n ...": how many were here at a moment, of each size places from one
 --               on; last was the last number then
 --       until   of each pass, 0: it has ended
@@ -98,6 +98,7 @@ end
 over = redis.call('ZRANGEBYSCORE', called, '-inf', now, 'LIMIT', '0', '500')
 if #over > 0 then
   redis.call('ZREM', called, unpack(over))
+  redis.call('HINCRBY', room, 'missed', #over)
   for _, place in ipairs(over) do -- who comes back later is the next
     redis.call('SETRANGE', taken, place, '\0')
   end
@@ -179,7 +180,8 @@ elseif lobby ~= '' and now >= quiet then
   end
 end
 
-local count = redis.call('HGET', room, 'count')
+local told = redis.call('HMGET', room, 'count', 'missed')
+local count, missed = told[1], (told[2] or 0) + 0
 if not count or now - string.match(count, '^%d+') >= 900 then
   local from = math.floor((first() or last + 1) / 8)
   local size = math.max(math.ceil((math.floor(last / 8) + 1 - from) / 128), 1)
@@ -203,7 +205,7 @@ for _, key in ipairs(KEYS) do
 end
 -- end save
 local reply = {now, base, last, high, free, redis.call('ZCARD', inside), redis.call('ZCARD', called), lobby,
-  quiet, entered, state, limit, text, seed, count}
+  quiet, entered, missed, state, limit, text, seed, count}
 for _, moment in ipairs(untils) do
   reply[#reply + 1] = moment
 end

@@ -27,6 +27,7 @@ func groupsOn(ctx context.Context, rdb *redis.Client) []group {
 		inProcess(),
 		saleClaims(ctx, rdb),
 		voteClaims(ctx, rdb),
+		waitingRooms(ctx, rdb),
 	}
 }
 

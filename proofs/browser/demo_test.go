@@ -190,6 +190,7 @@ func TestDemo(t *testing.T) {
 		{"ThePageBeforeAnything", demoAtFirst},
 		{"TheSecondTab", demoSecondTab},
 		{"AttackAndSale", demoAttackAndSale},
+		{"ACrowdComes", demoRoom},
 		{"PollLimitWorkersAndSpending", demoSmallScenarios},
 		{"ByHandWithTheKeyboard", demoByHand},
 		{"WithoutScripts", demoWithoutScripts},
@@ -223,7 +224,7 @@ func demoSecondTab(t *testing.T, address string) {
 func demoAtFirst(t *testing.T, address string) {
 	b := openDemo(t, views[0], address)
 	b.sees(views...)
-	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 9 {
+	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 10 {
 		t.Errorf("%d scenarios are idle, want all but the attack, which starts by itself", got)
 	}
 	const began = `performance.getEntriesByType("resource")` +
@@ -324,6 +325,51 @@ func (b *tab) sale() {
 		b.row("race-answers", "ok") != 0 || !strings.Contains(b.text("#race-status"), "100 replays") ||
 		!strings.Contains(b.text("#race-status"), " 0 newly sold") {
 		b.Errorf("the same orders again: %+v, %q; want 100 replays", again, b.text("#race-status"))
+	}
+}
+
+// demoRoom: the places inside are taken and never more, half of those who wait leave, each browser checks the
+// draw by itself, and the others are told that it is over.
+func demoRoom(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	if got := b.text("#room-check"); !strings.Contains(got, "This browser") {
+		t.Errorf("before the draw: %q", got)
+	}
+	b.act(chromedp.Click("#room-run"))
+	b.eventually(`document.querySelector("#room-leave").getAttribute("aria-disabled")==="false"`)
+	second := openDemo(t, views[0], address)
+	b.act(chromedp.Click("#room-leave"))
+	b.eventually(`+document.querySelector("#room-left").innerText>0`)
+	b.sees(views...) // while it runs
+	c := ended[struct {
+		State                              string
+		Most, Entered, Left, Told, Waiting int
+	}](b, "room", "room", 0)
+	b.shows("room", "room")
+	if c.State != "closed" || c.Most != 400 || c.Entered < 400 || c.Left < 3000 || c.Waiting != 0 ||
+		c.Told+c.Left+c.Entered != 10_000 {
+		t.Errorf("%+v", c)
+	}
+	const highest = `Math.min(...[...document.querySelectorAll("#room-inside-bars :is(.sold,.called)")]` +
+		`.map(e=>+e.getAttribute("y")))`
+	if top := eval[float64](b, highest); top < 24-.01 || top > 24+.01 {
+		t.Errorf("the highest column ends at %v, the line of the capacity is at 24", top)
+	}
+	for _, tab := range []*tab{b, second} {
+		tab.eventually(`document.querySelector("#room").dataset.state==="done"`)
+		const right = "the seed is the one that was promised, and 10,000 of 10,000 positions are right."
+		if got := tab.text("#room-check"); !strings.Contains(got, right) {
+			t.Errorf("the draw: %q", got)
+		}
+	}
+	if a, b := b.text("#room-seed"), second.text("#room-seed"); a != b || len(a) != 64 {
+		t.Errorf("the seed is %q in one tab, %q in the other", a, b)
+	}
+	b.sees(views...)
+	b.act(chromedp.Click("#reset"))
+	b.eventually(`document.querySelector("#room").dataset.state==="idle"`)
+	if got := b.text("#room-check") + b.text("#room-commitment") + b.text("#room-seed"); !strings.Contains(got, "––") {
+		t.Errorf("after a reset: %q", got)
 	}
 }
 
