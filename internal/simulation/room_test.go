@@ -234,7 +234,7 @@ func (r *room) open(e *core.Engine) {
 }
 
 // TestAnHourOfACrowd: visitors come to three processes before a Redis that is slow, loses replies, and is
-// away for up to 20 s every few minutes. Twenty thousand of them in the soak run, about two minutes, and a
+// away for up to 20 s every few minutes. Twenty thousand of them in the soak run, about a minute, and a
 // thousand for a third of an hour in the ordinary one.
 func TestAnHourOfACrowd(t *testing.T) {
 	visitors, length := 1000, 20*time.Minute
