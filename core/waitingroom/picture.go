@@ -31,7 +31,7 @@ type picture struct {
 	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
 	rate                     float64          // visitors per second who enter
 	rated                    *picture         // a picture from which the rate is measured
-	known                    any              // the room as the scripts take it, for the case that Redis has lost it
+	known                    any              // the room as scripts take it, should Redis have lost it
 }
 
 // The states of a room.
