@@ -279,12 +279,13 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 }
 
 // stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
-// ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before.
+// ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before. Where Redis
+// has answered a moment ago, somebody else may have the place of one who was away for Idle.
 func (v *visit) stay(err error, t ticket) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case t.isPass():
+	case t.isPass() && v.Engine().Now().Sub(v.picture.sent) >= stale:
 		v.let(t, core.SourceRemembered)
 	default:
 		v.refuse(ReasonWaiting, t, v.picture.place(t.index))

@@ -17,7 +17,8 @@ import (
 func TestAUsedTicketDoesNotEmptyTheLine(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1, Poll: 4 * time.Second})
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+			Options{Capacity: 1, Poll: 4 * time.Second})
 		tokens := fill(t, g, "ann", "bob", "cid", "dan")
 		used := tokens[1]
 		for i := range 2 { // ann and bob have been inside
@@ -218,4 +219,61 @@ func TestAProcessThatNobodyHasAsked(t *testing.T) {
 		}
 		guardtest.WantReason(t, come(t, two, "ann", &tokens[0]), ReasonWaiting)
 	})
+}
+
+// TestASecondHolderIsNotRefused: a failover gave a number twice. Its first holder has entered and left before
+// the second one asks, who was told that it is used and got a number at the end.
+func TestASecondHolderIsNotRefused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(guardtest.NewClock())), Options{Capacity: 1})
+		tokens := fill(t, g, "ann", "bob", "cid")
+		second, _ := g.tickets.read(tokens[1])
+		second.id, second.who = [6]byte{second.id[0] + 1}, whoOf("eve")
+		eve := g.tickets.sign(&second)
+		for i, name := range []string{"bob", "eve", "cid"} {
+			if i < 2 {
+				if err := g.Leave(t.Context(), core.Decision{Token: tokens[i]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tick(t, g)
+			switch name {
+			case "bob":
+				guardtest.WantReason(t, come(t, g, "bob", &tokens[1]), core.ReasonOK)
+			case "eve": // cid was called meanwhile
+				guardtest.WantReason(t, come(t, g, "eve", &eve), ReasonWaiting)
+				guardtest.WantReason(t, come(t, g, "cid", &tokens[2]), core.ReasonOK)
+			}
+		}
+		dan := ""
+		guardtest.WantReason(t, come(t, g, "dan", &dan), ReasonWaiting)
+		if err := g.Leave(t.Context(), core.Decision{Token: tokens[2]}); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, g)
+		guardtest.WantReason(t, come(t, g, "dan", &dan), ReasonWaiting)
+		guardtest.WantReason(t, come(t, g, "eve", &eve), core.ReasonOK)
+		if p, err := g.Peek(t.Context()); err != nil || p.Given != 4 {
+			t.Errorf("%d numbers were given: %v", p.Given, err)
+		}
+	})
+}
+
+// TestWhoWasAwayDoesNotEnterByALostReply: who was away for Idle, and whose place another visitor has, was let
+// in when the answer of Redis was lost.
+func TestWhoWasAwayDoesNotEnterByALostReply(t *testing.T) {
+	b, faults, clock := redistest.Single(t), redistest.NewFaults(t), guardtest.NewClock()
+	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock)),
+		Options{Capacity: 1, Idle: 10 * time.Second})
+	tokens := fill(t, g, "ann", "bob")
+	clock.Advance(11 * time.Second)
+	tick(t, g)
+	guardtest.WantReason(t, come(t, g, "bob", &tokens[1]), core.ReasonOK)
+	faults.SwallowReply(enterScript.SHA())
+	guardtest.WantReason(t, come(t, g, "ann", &tokens[0]), ReasonWaiting)
+	if err := g.Leave(t.Context(), core.Decision{Token: tokens[1]}); err != nil {
+		t.Fatal(err)
+	}
+	guardtest.WantReason(t, come(t, g, "ann", &tokens[0]), core.ReasonOK)
 }

@@ -31,7 +31,7 @@ type picture struct {
 	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
 	rate                     float64          // visitors per second who enter
 	rated                    *picture         // a picture from which the rate is measured
-	known                    any              // the room as the scripts take it, for the case that Redis has lost it
+	known                    any              // the room as scripts take it, should Redis have lost it
 }
 
 // The states of a room.
@@ -82,7 +82,7 @@ func (g *Guard) look(ctx context.Context) (*picture, error) {
 	switch {
 	case p == nil:
 		g.asking.Lock()
-	case g.Engine().Now().Sub(p.sent) < 3*beat || !g.asking.TryLock():
+	case g.Engine().Now().Sub(p.sent) < stale || !g.asking.TryLock():
 		return p, nil
 	}
 	defer g.asking.Unlock()
@@ -221,21 +221,27 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 			g.renewed.Set(asked, until, script.DurationOf(until-p.now, time.Millisecond))
 		}
 	}
+	return g.replace(before, p), nil
+}
+
+// replace sets the picture. It returns the one that the process has then.
+func (g *Guard) replace(before, p *picture) *picture {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if last := g.picture.Load(); last != before && last.base == p.base && last.now > p.now {
-		return last, nil // it was asked for later, and has come sooner
+	last := g.picture.Load()
+	switch {
+	case last != before && last.base == p.base && last.now > p.now:
+		return last // it was asked for later, and has come sooner
+	case before != nil && (before.base != p.base || before.lobby != p.lobby): // numbers have other places now
+		clear(g.seen)
+		clear(g.used)
 	}
 	if before != nil && before.base != p.base {
 		g.highest.Store(0)
 	}
 	clear(g.told)
-	if before != nil && (before.base != p.base || before.lobby != p.lobby) { // numbers have other places now
-		clear(g.seen)
-		clear(g.used)
-	}
 	g.picture.Store(p)
-	return p, nil
+	return p
 }
 
 func readPicture(value any, passes int) (*picture, []int64, error) {

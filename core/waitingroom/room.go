@@ -120,6 +120,8 @@ const (
 	held = 1 << 17
 	// beat is how often a process asks for a picture.
 	beat = time.Second
+	// stale is the age of a picture that says little.
+	stale = 3 * beat
 	// firstPlace is the place of the first visitor. Lower ones are for those whose number was given twice.
 	firstPlace = 1 << 16
 )

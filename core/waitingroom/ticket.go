@@ -38,7 +38,7 @@ func whoOf(actor string) [8]byte {
 func (t *ticket) isPass() bool { return t.end > 0 }
 
 // mark is the byte by which Redis remembers who has used a number.
-func (t *ticket) mark() int64 { return 1 + int64(t.id[0])%253 }
+func (t *ticket) mark() int64 { return 1 + int64(t.id[0])%127 }
 
 // name is the visitor's id in Redis.
 func (t *ticket) name() string { return base64.RawURLEncoding.EncodeToString(t.id[:]) }

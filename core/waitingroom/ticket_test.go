@@ -28,7 +28,17 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 		clock := guardtest.NewClock()
 		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1, Pass: time.Minute,
 			Idle: 20 * time.Second})
-		var ann, bob string
+		var ann, bob, eve string
+		guardtest.WantReason(t, come(t, g, "eve", &eve), core.ReasonOK)
+		given := eve // a pass that was given back, and the number that has become a pass
+		read, _ := g.tickets.read(given)
+		read.until, read.end = 0, 0
+		used := g.tickets.sign(&read)
+		if err := g.Leave(t.Context(), core.Decision{Token: given}); err != nil {
+			t.Fatal(err)
+		}
+		read.base-- // of a room that was lost
+		old := g.tickets.sign(&read)
 		guardtest.WantReason(t, come(t, g, "ann", &ann), core.ReasonOK)
 		guardtest.WantReason(t, come(t, g, "bob", &bob), ReasonWaiting)
 		seed := rand.Uint64()
@@ -36,7 +46,7 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		others := newSigner("shop", [][]byte{[]byte("another secret, also sixteen")})
 		elsewhere := newSigner("another room", secrets)
-		forgeries := 2000
+		forgeries := 10_000
 		if guardtest.Soak() {
 			forgeries = 1_000_000
 		}
@@ -46,7 +56,7 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 				of = []byte(bob)
 			}
 			text := string(of)
-			switch n % 5 {
+			switch n % 8 {
 			case 0: // a bit
 				of[rng.IntN(len(of))] ^= 1 << rng.IntN(8)
 				text = string(of)
@@ -63,6 +73,12 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 				text = others.sign(&forged)
 			case 4: // shared
 				want = ReasonElsewhere
+			case 5:
+				text = given
+			case 6:
+				text = used
+			case 7:
+				text = old
 			}
 			if text == ann || text == bob {
 				if want != ReasonElsewhere {
@@ -73,6 +89,9 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 			if d.Allowed || d.Reason != want {
 				t.Fatalf("%d: %q: %+v", n, text, d)
 			}
+		}
+		if p, err := g.Peek(t.Context()); err != nil || p.Entered != 2 || p.Inside != 1 {
+			t.Errorf("%+v, %v", p, err)
 		}
 	})
 }

@@ -10,8 +10,8 @@
 --                 before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
---                 used it
+--       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
+--                 when they have given it back
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -30,7 +30,7 @@
 --       12 base     of the visitor's number
 --       13 place    of the visitor
 --       14 id       of the visitor
---       15 mark     1 to 253, of the id
+--       15 mark     1 to 127, of the id
 --       16 end      of the pass that the visitor has; 0: they have none
 -- Returns {answer, now, ...}
 --         {'in', now, until, end}  until: when the pass ends, if it is not renewed; end: when in any case
@@ -147,7 +147,7 @@ elseif ends then
   ends = ends + 0
 elseif moved then
   answer = {'moved', now, base, moved + 0}
-elseif held ~= base or byte and byte > 0 and byte < 254 and byte ~= own then
+elseif held ~= base or byte and byte % 255 > 0 and byte ~= own and byte ~= own + 127 then
   local moves = (redis.call('HGET', room, 'moves') or 0) + 0
   answer = {'over', now}
   if moves < 10000 and late + 1 < FIRST then
@@ -156,7 +156,7 @@ elseif held ~= base or byte and byte > 0 and byte < 254 and byte ~= own then
     present(late)
     answer = {'moved', now, base, late}
   end
-elseif byte == 254 or byte == own and had <= now then
+elseif byte == own + 127 or byte == own and had <= now then
   answer = {'over', now}
 else
   if byte == own then

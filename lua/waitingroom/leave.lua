@@ -7,8 +7,8 @@
 --                 before), entered, seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
---                 used it
+--       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
+--                 when they have given it back
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -108,10 +108,10 @@ elseif ends then
   end
   redis.call('ZREM', inside, member)
   redis.call('HDEL', passes, member)
-  redis.call('SETRANGE', taken, place, '\254')
+  redis.call('SETRANGE', taken, place, string.char(own + 127))
   ended = 1
 elseif not byte or byte == 0 or byte == 255 or byte == own and not ends then
-  redis.call('SETRANGE', taken, place, '\254')
+  redis.call('SETRANGE', taken, place, string.char(own + 127))
   redis.call('ZREM', called, place)
   redis.call('SETBIT', here, place, '0')
   redis.call('SETBIT', seen, place, '0')

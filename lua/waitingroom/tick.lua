@@ -7,8 +7,8 @@
 --                 before), entered, missed (called, and did not come), seed
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
---       4 taken   string, a byte by place: 0 free, 255 called, 254 given back, else the mark of who has
---                 used it
+--       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
+--                 when they have given it back
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
@@ -144,7 +144,7 @@ for i = 14 + places, #ARGV, 4 do
   local member, ends, before = ARGV[i], redis.call('HGET', passes, ARGV[i]), ARGV[i + 2] + 0
   local place, renewed = string.match(member, '^%d+') + 0, 0
   if not ends and before > now and ARGV[11] == lobby and -- unless it was given back, a failover has lost it
-    redis.call('GETRANGE', taken, place, place) ~= '\254' then
+    string.byte(redis.call('GETRANGE', taken, place, place)) ~= ARGV[i + 1] + 127 then
     ends = ARGV[i + 3]
     redis.call('HSET', passes, member, ends)
     redis.call('SETBIT', here, place, '0')
