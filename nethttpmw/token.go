@@ -52,6 +52,11 @@ func (f *fields) appendToken(r *http.Request, e *entry) {
 	f.more().tokens = &token{fieldSetCookie, name + "=" + text + attributes, f.tokens()}
 }
 
+// TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room, where no
+// rule of the guard is in front of the handler. Only the guard knows whether it is a forgery. It is empty if
+// there is none.
+func TokenOf(r *http.Request, guard string) string { return sentToken(r, guard) }
+
 // sentToken returns the token of the guard that the client has sent; "" if there is none, or if it cannot be
 // one. The guard tells forged ones from others.
 func sentToken(r *http.Request, guard string) string {

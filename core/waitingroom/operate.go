@@ -19,7 +19,8 @@ type Status struct {
 	Capacity int64 `json:"capacity"`
 	Inside   int64 `json:"inside"`
 	Called   int64 `json:"called"`
-	// Waiting are those who wait and were seen in this or the last interval.
+	// Waiting are those who wait and were seen in this or the last interval: after a draw none, until they have
+	// asked again.
 	Waiting int64 `json:"waiting"`
 	// Given is how many numbers were given, Entered how many visitors have entered, and Missed how often one was
 	// called who did not come in time.
@@ -95,8 +96,9 @@ func (g *Guard) set(ctx context.Context, state, text, limit string) error {
 }
 
 // Leave ends the pass or the wait of the visitor whom a decision of this guard was about, as when they log
-// out or have bought: their place is free at once. Other processes hear of it within a second, and until then
-// they accept a copy of the pass.
+// out or have bought: their place is free at once. Of the decision only the Token counts, or that of its
+// Attempt; where the room's rule is not in front, nethttpmw.TokenOf finds it. Other processes hear of it
+// within a second, and until then they accept a copy of the pass.
 func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 	return g.Call(ctx, "leave", d.Attempt, func() error {
 		text := d.Token

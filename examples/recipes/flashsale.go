@@ -31,18 +31,15 @@ func FlashSale(gate *core.Engine, room *waitingroom.Guard, sale *seckill.Guard,
 	// A middleware of its own: a rule beside the room's would get its units back from all who have to wait.
 	front := nethttpmw.PerIP(gate, limit.PerMinute(300), proxies...)
 	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()}
-	// Who holds a unit may pay, also when their pass has ended, or when the room is closed.
-	paying := visitors
-	paying.Rollout = nethttpmw.Shadow()
 	// Who has paid makes room for the next one.
 	paid := func(r *http.Request) {
-		if d, ok := nethttpmw.Decision(r.Context(), room.Name()); ok {
-			_ = room.Leave(r.Context(), d) // an error: the place is free after Idle
-		}
+		pass := core.Decision{Token: nethttpmw.TokenOf(r, room.Name())}
+		_ = room.Leave(r.Context(), pass) // an error: the place is free after Idle
 	}
 
 	shop, mux := PayLater(sale, paid), http.NewServeMux()
 	mux.Handle("/", nethttpmw.HTTP(visitors)(shop))
-	mux.Handle("POST /sales/{sku}/payments", nethttpmw.HTTP(paying)(shop))
+	// Who holds a unit may pay, also when their pass has ended, or when the room is closed.
+	mux.Handle("POST /sales/{sku}/payments", shop)
 	return front(mux)
 }
