@@ -70,7 +70,7 @@ test-servers: ## run the tests against the redis-server or valkey-server of each
 race: redis ## run the tests under the race detector
 	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)))
 
-soak: redis ## run the long versions of the tests (about 50 minutes on two cores), also after one has failed
+soak: redis ## run the long versions of the tests (about 80 minutes on two cores), also after one has failed
 	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
