@@ -351,10 +351,11 @@ func onRedis(t *testing.T, visitors int) *room {
 		}
 		clock.Advance(d)
 	}
-	r.looks = func() (int, int, bool) {
-		inside, err := b.Client.ZCard(t.Context(), b.Prefix+":waitingroom:shop:{room}:inside").Result()
-		called, err2 := b.Client.ZCard(t.Context(), b.Prefix+":waitingroom:shop:{room}:called").Result()
-		return int(inside), int(called), err == nil && err2 == nil
+	r.looks = func() (int, int, bool) { // at one moment: a process may be calling somebody
+		look, room := b.Client.TxPipeline(), b.Prefix+":waitingroom:shop:{room}:"
+		inside, called := look.ZCard(t.Context(), room+"inside"), look.ZCard(t.Context(), room+"called")
+		_, err := look.Exec(t.Context())
+		return int(inside.Val()), int(called.Val()), err == nil
 	}
 	for range 3 {
 		r.open(guardtest.NewEngine(b, guardtest.WithClock(clock)))

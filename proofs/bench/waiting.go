@@ -32,7 +32,7 @@ func waitingRooms(ctx context.Context, rdb *redis.Client) group {
 				return waitingroom.New(gate, "room", roomOptions(capacity))
 			}
 			arrivals := func(name string, g *waitingroom.Guard, reason core.Reason) subject {
-				return subject{name: name, max: 1, allow: func(ctx context.Context, key string) (bool, error) {
+				return subject{name: name, allow: func(ctx context.Context, key string) (bool, error) {
 					d, err := g.Check(ctx, core.Attempt{Actor: key})
 					return d.Reason == reason, err
 				}}
@@ -43,7 +43,7 @@ func waitingRooms(ctx context.Context, rdb *redis.Client) group {
 				for i := range tokens {
 					tokens[i] = must(g.Check(ctx, core.Attempt{Actor: fmt.Sprint(i)})).Token
 				}
-				return subject{name: name, max: 1, allow: func(ctx context.Context, _ string) (bool, error) {
+				return subject{name: name, allow: func(ctx context.Context, _ string) (bool, error) {
 					i := asks.Add(1) % visitors
 					d, err := g.Check(ctx, core.Attempt{Actor: fmt.Sprint(i), Token: tokens[i]})
 					return d.Reason == reason, err
