@@ -151,8 +151,8 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 		}))
 	})
 	static, guarded := line(ctx, rdb)
-	return append(all, site{"the page of a waiting room", "no limit", false, static},
-		site{"the page of a waiting room", "who waits", false, guarded})
+	return append(all, site{lineSite, "no limit", false, static},
+		site{lineSite, "who waits", false, guarded})
 }
 
 // calling returns a page that asks Redis once, by the script that does the least, and heeds no answer.

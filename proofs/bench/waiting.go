@@ -65,6 +65,9 @@ func waitingRooms(ctx context.Context, rdb *redis.Client) group {
 		}}
 }
 
+// lineSite is the page that visitors of a waiting room see.
+const lineSite = "the page of a waiting room"
+
 // line returns the page for a visitor who waits and asks again, and the same page from a handler without a
 // rule.
 func line(ctx context.Context, rdb *redis.Client) (static, guarded http.Handler) {
@@ -93,8 +96,9 @@ func line(ctx context.Context, rdb *redis.Client) (static, guarded http.Handler)
 		_, _ = w.Write(page.Body.Bytes())
 	})
 	return static, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Host = "localhost"
 		r.Header.Set("Accept", "text/html")
-		r.Header.Set("User-Agent", "")
+		r.Header.Del("User-Agent")
 		r.Header.Set("Cookie", ticket)
 		app.ServeHTTP(w, r)
 	})
