@@ -390,7 +390,7 @@ func (c *crowd) judge() {
 	}
 	c.t.Logf("%d visitors, %d entered, %d calls, %d failed, %d looks, %d faults", c.visitors, len(entered),
 		len(c.visits), failed, len(c.looks), len(faults))
-	if len(entered) < 10 || len(c.looks) < 100 {
+	if len(entered) < 3 || len(c.looks) < 100 { // a busy machine has fewer enter, above all while slots move
 		c.t.Error("the history says little")
 	}
 }
