@@ -18,7 +18,7 @@ import (
 var (
 	checkScript  = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
 	refundScript = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
-	setScript    = script.New("budget_set", lua.Source("budget/set"), script.Idempotent)
+	setScript    = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
@@ -57,9 +57,9 @@ type Limit struct {
 	// Window makes a sliding window, of whole milliseconds. It is exact to 100 microseconds, and then Max is
 	// 10,000 at most.
 	Window time.Duration
-	// Resolution, if it is not zero, counts by parts of the window, 2 to 10,000 of them: Redis keeps one number
-	// per part, and a unit counts as taken at the end of its part. All windows of a node have the shortest part
-	// of any.
+	// Resolution, if it is not zero, counts by parts of the window, 2 to 10,000 of them: Redis keeps one
+	// number per part, and a unit counts as taken at the end of its part. All windows of a node have the
+	// shortest part of any.
 	Resolution int
 	// Period makes a counter per period, such as period.MonthlyOn(15, loc).
 	Period period.Period
@@ -69,7 +69,8 @@ type Limit struct {
 
 // Find returns the limits of a node, at most four windows and one period. It is called in each attempt for
 // each level that is present, with the path down to it: the organisation, then organisation and team, where
-// an absent team is "". It must be quick, and safe for concurrent use. No limits: the node has none of its own.
+// an absent team is "". It must be quick, and safe for concurrent use. No limits: the node has none of its
+// own.
 type Find func(path []string) ([]Limit, error)
 
 // Alert says that a node has used 80 or 100 percent of the Max of its period.
@@ -176,18 +177,19 @@ type node struct {
 func (g *Guard) nodesOf(a core.Attempt) (keys []string, nodes []node, err error) {
 	path := splitPath(a.Actor)
 	if len(path) != len(g.options.Levels) || path[0] == "" {
-		return nil, nil, fmt.Errorf("%w: the path has %d levels, the first of which has to be present: the levels "+
-			"are %v", core.ErrInvalid, len(path), g.options.Levels)
+		return nil, nil, fmt.Errorf("%w: the path has %d levels: it needs one text for each of %v, and the first "+
+			"must not be empty", core.ErrInvalid, len(path), g.options.Levels)
 	}
 	root := core.Attempt{Actor: path[0], Resource: a.Resource}
 	keys = []string{g.Key(kit.TagOf(root), "root"), g.Key(kit.TagOf(root), "rows")}
 	names := make([]string, 0, len(path))
+	whole := make([]string, 0, len(path))
 	for i, text := range path {
-		names = append(names, script.Encode(text))
+		names, whole = append(names, script.Encode(text)), append(whole, script.EncodeUpTo(script.MaxRecord, text))
 		if text == "" {
 			continue
 		}
-		n := node{level: i, path: path[: i+1 : i+1], name: script.JoinTag(names...)}
+		n := node{level: i, path: path[: i+1 : i+1], name: script.JoinTag(whole...)}
 		if n.limits, err = g.options.Find(n.path); err != nil {
 			return nil, nil, err
 		}

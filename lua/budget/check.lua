@@ -10,8 +10,8 @@
 --                in part base + n, or n*c, c units. Each window is a view of the log: how many entries at its
 --                head have left it, their units, when the next one leaves (0: unknown), and when it was asked
 --                for last. late is the moment of the last unit
---       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" -> "used
---                sequence" of ended ones; of the last level also c -> its last 64 calls, see below
+--       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" ->
+--                "used sequence" of ended ones; of the last level also c -> its last 64 calls, see below
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
 --       2 call   the name of this call, 6 characters
 --       3 force  0; 1 when the units are spent already: they are taken whatever is left; 2 when an earlier
@@ -26,15 +26,15 @@
 -- Returns {reason, stamp, sequence, then for each limit, a level's windows before its period: its max, the
 --         units that count, for how many microseconds it refuses the attempt, and those until it has a unit
 --         more; then for each alert level, percent}, or {reason, stamp, level, wait}
---         reason    ok, limited (a window or a period), or one of the short form: paused (microseconds; 0: for
---                   ever), period (the stamp is not in the period of the level), gone (the call was undone
+--         reason    ok, limited (a window or a period), or one of the short form: paused (microseconds; 0:
+--                   for ever), period (the stamp is not in the period of the level), gone (the call was undone
 --                   before it arrived)
---         stamp     the moment of the decision in microseconds
+--         stamp     the moment of the decision, microseconds
 --         sequence  that of the last change, 0 where nothing has a period
 --         A period's max is where it ends, if it ends anywhere.
 --
--- c has words: "<call><state><stamp>", where the state is + for one that ran, = for one that was settled, and -
--- for one that was undone before it arrived.
+-- c has words: "<call><state><stamp>", where the state is + for one that ran, = for one that was settled,
+-- and - for one that was undone before it arrived.
 
 local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
 local cost, call, force, keep = ARGV[1] + 0, ARGV[2], ARGV[3] ~= '0', ARGV[4] + 0
@@ -56,8 +56,8 @@ for i = 1, #KEYS / 2 - 1 do
     period = ARGV[i * 3 + 5], views = {}, units = 0, entries = 0}
 end
 
--- Time never runs backwards along a path: below the last unit of a log its moment counts, and before the period
--- in force its first moment does, so that no clock that is set back gives anybody two.
+-- Time never runs backwards along a path: below the last unit of a log its moment counts, and before the
+-- period in force its first moment does, so that no clock that is set back gives anybody two.
 local today = math.floor(now / 1000)
 for _, l in ipairs(levels) do
   local stored = l.period ~= '' and redis.call('HGET', l.node, 'p')
@@ -146,7 +146,7 @@ for i, l in ipairs(levels) do
         view = {window = window, gone = 0, left = 0, next = 0}
         l.views[#l.views + 1] = view
       end
-      view.named = milli
+      view.named, view.asked = milli, true
       if view.next <= now then
         local before = view.gone
         view.next = 0
@@ -290,7 +290,9 @@ for _, l in ipairs(levels) do
       l.entries = l.entries + 1
     end
     for _, v in ipairs(l.views) do
-      v.next = v.next > 0 and v.next or l.at * l.part + v.window * 1000
+      if v.next == 0 and v.asked then -- of others it stays unknown
+        v.next = l.at * l.part + v.window * 1000
+      end
     end
     l.units, l.late = l.units + cost, now
     redis.call('PEXPIRE', l.log, math.ceil(save(l) * 1.25 + l.part / 1000) + 1000)

@@ -1,10 +1,10 @@
 -- Budget: gives units of one attempt back on all levels, once.
 --
--- KEYS  as in check
+-- KEYS  1 root, 2 rows, then log and node of each level, as in check
 -- ARGV  1 units  to give back
 --       2 call   the name of the attempt's call
---       3 mode   first; again: an earlier sending may have run; undo: the call itself may not have run, or arrive
---                later, and then takes nothing
+--       3 mode   first; again: an earlier sending may have run; undo: the call itself may not have run, or
+--                arrive later, and then takes nothing
 --       4 stamp  when the attempt took its units, microseconds; of no meaning for undo
 --       then for each level that is present its name, as in check
 -- Returns 1 when it gave them back, 0 when there was nothing to do
@@ -76,8 +76,8 @@ for i = 1, #KEYS / 2 - 1 do
     local sequence = redis.call('HINCRBY', root, '=', '1')
     redis.call('ZADD', rows, sequence, name)
     if inForce then
-      redis.call('HSET', node, 'p', string.format('%s %s %.0f %.0f %s', begins, ends, math.max(used - units, 0),
-        sequence, alert))
+      redis.call('HSET', node, 'p', string.format('%s %s %.0f %.0f %s', begins, ends,
+        math.max(used - units, 0), sequence, alert))
     else
       local before = string.match(redis.call('HGET', node, field), '^%d+') + 0
       redis.call('HSET', node, field, string.format('%.0f %.0f', math.max(before - units, 0), sequence))

@@ -15,8 +15,8 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
-redis.call('XADD', audit, 'MAXLEN', '~', '1000', '*', 'who', ARGV[3], 'why', ARGV[4], 'what', ARGV[5], 'path', ARGV[6],
-  'until', ARGV[7], 'at', string.format('%.0f', now))
+redis.call('XADD', audit, 'MAXLEN', '~', '1000', '*', 'who', ARGV[3], 'why', ARGV[4], 'what', ARGV[5],
+  'path', ARGV[6], 'until', ARGV[7], 'at', string.format('%.0f', now))
 redis.call('PEXPIRE', audit, '31622400000')
 local all = redis.call('HGETALL', root)
 for n = 1, #all, 2 do
