@@ -132,7 +132,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 
 // Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, Spends: true, Outage: core.FailClosed, Unit: kit.UnitRequests}
+	return core.Traits{KeepsOnFailure: true, Spends: true, Levels: len(g.options.Levels),
+		Outage: core.FailClosed, Unit: kit.UnitRequests}
 }
 
 var pathEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
