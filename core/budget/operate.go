@@ -287,8 +287,10 @@ func (g *Guard) Describe() kit.Description {
 		Settings: []kit.Detail{{Name: "levels", Value: strings.Join(g.options.Levels, ", ")}},
 		Answers: append(kit.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit, core.ReasonQuota,
 			core.ReasonGone, core.ReasonDayRolled),
-			kit.Answer{Reason: ReasonPaused, Status: 429, Title: "Paused", Detail: "This account is paused."},
-			kit.Answer{Reason: ReasonUnknown, Status: 403, Title: "Unknown", Detail: "There is no such account."}),
+			kit.Answer{Reason: ReasonPaused, Status: 429, Title: "Paused", Detail: "This account is paused.",
+				PageTitle: "Paused", PageDetail: "Your account is paused."},
+			kit.Answer{Reason: ReasonUnknown, Status: 403, Title: "Unknown", Detail: "There is no such account.",
+				PageTitle: "Unknown account", PageDetail: "There is no account for this request."}),
 		Operations: []kit.Operation{
 			{Name: "usage", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.Usage(ctx, in.Attempt())

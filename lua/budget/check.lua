@@ -6,8 +6,8 @@
 --                paused; "=" -> the sequence of the last change. An until of 0 never ends
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
 --       then for each level that is present, the outermost first:
---       log      list: "part base late units|window gone left next named ..." and then the entries: n, a unit
---                in part base + n, or n*c, c units. Each window is a view of the log: how many entries at its
+--       log      list: "part base late units entries|window gone left next named ..." and then
+--                the entries: n, a unit in part base + n, or n*c, c units. Each window is a view of the log: how many entries at its
 --                head have left it, their units, when the next one leaves (0: unknown), and when it was asked
 --                for last. late is the moment of the last unit
 --       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" ->
@@ -72,12 +72,11 @@ for _, l in ipairs(levels) do
     for number in string.gmatch(header, '%d+') do
       numbers[#numbers + 1] = number + 0
     end
-    l.part, l.base, l.late, l.units = numbers[1], numbers[2], numbers[3], numbers[4]
-    for n = 5, #numbers, 5 do
+    l.part, l.base, l.late, l.units, l.entries = unpack(numbers, 1, 5)
+    for n = 6, #numbers, 5 do
       l.views[#l.views + 1] = {window = numbers[n], gone = numbers[n + 1], left = numbers[n + 2],
         next = numbers[n + 3], named = numbers[n + 4]}
     end
-    l.entries = redis.call('LLEN', l.log) - 1
     now = math.max(now, l.late)
   end
 end
@@ -136,7 +135,7 @@ for i, l in ipairs(levels) do
     l.base = l.entries > 0 and l.base or math.ceil(now / l.part)
     l.at, l.own = math.ceil(now / l.part), part + 0
     for max, window in string.gmatch(limits, '(%d+)/(%d+)') do
-      max = (string.match(l.override, ' w' .. window .. '=(%d+)') or max) + 0
+      max = (l.override ~= '' and string.match(l.override, ' w' .. window .. '=(%d+)') or max) + 0
       window = window * 1
       local view
       for _, v in ipairs(l.views) do
@@ -191,7 +190,7 @@ for i, l in ipairs(levels) do
         return {'period', now, i, 0}
       end
       if not p or p.begins ~= begins or p.ends ~= ends then
-        local used = redis.call('HGET', l.node, string.format('%.0f %.0f', begins, ends))
+        local used = redis.call('HGET', l.node, string.format('%d %d', begins, ends))
         p = {begins = begins, ends = ends, alert = 0, used = used and string.match(used, '^%d+') + 0 or 0}
       end
     end
@@ -227,11 +226,11 @@ local function save(l)
   end
   if drop > 0 then
     redis.call('LTRIM', l.log, drop, '-1')
-    l.units = l.units - dropped
+    l.units, l.entries = l.units - dropped, l.entries - drop
   end
-  local words = {string.format('%.0f %.0f %.0f %.0f|', l.part, l.base, l.late, l.units)}
+  local words = {string.format('%d %d %d %d %d|', l.part, l.base, l.late, l.units, l.entries)}
   for n, v in ipairs(views) do
-    words[n + 1] = string.format('%.0f %.0f %.0f %.0f %.0f', v.window, v.gone - drop, v.left - (dropped or 0),
+    words[n + 1] = string.format('%d %d %d %d %d', v.window, v.gone - drop, v.left - (dropped or 0),
       v.next, v.named)
   end
   redis.call('LSET', l.log, '0', table.concat(words, ' '))
@@ -282,7 +281,7 @@ for _, l in ipairs(levels) do
       local n, before = entry(redis.call('LINDEX', l.log, '-1'))
       merged, units = n == number, n == number and before + cost or cost
     end
-    local text = string.format(units == 1 and '%.0f' or '%.0f*%.0f', number, units)
+    local text = string.format(units == 1 and '%d' or '%d*%d', number, units)
     if merged then
       redis.call('LSET', l.log, '-1', text)
     else
@@ -304,8 +303,8 @@ for _, l in ipairs(levels) do
     redis.call('ZADD', rows, sequence, l.name)
     if p ~= l.was then
       if l.was then
-        redis.call('HSET', l.node, string.format('%.0f %.0f', l.was.begins, l.was.ends),
-          string.format('%.0f %s', l.was.used, l.was.sequence))
+        redis.call('HSET', l.node, string.format('%d %d', l.was.begins, l.was.ends),
+          string.format('%d %s', l.was.used, l.was.sequence))
       end
       local fields = redis.call('HKEYS', l.node)
       for _, field in ipairs(fields) do
@@ -315,7 +314,7 @@ for _, l in ipairs(levels) do
         end
       end
     end
-    redis.call('HSET', l.node, 'p', string.format('%.0f %.0f %.0f %.0f %.0f', p.begins, p.ends, p.used + cost,
+    redis.call('HSET', l.node, 'p', string.format('%d %d %d %d %d', p.begins, p.ends, p.used + cost,
       sequence, p.alert))
     if p ~= l.was then
       redis.call('PEXPIRE', l.node, p.ends + keep - milli)
@@ -323,7 +322,7 @@ for _, l in ipairs(levels) do
   end
 end
 if periods or force then
-  local word = call .. (force and '=' or '+') .. string.format('%.0f', now)
+  local word = call .. (force and '=' or '+') .. string.format('%d', now)
   if words >= 64 then
     calls = string.gsub(calls, '^ %S+', '')
   end

@@ -24,7 +24,7 @@ if not state and words >= share then
 end
 local mark = mode == 'undo' and not state and '-' or '='
 stamp = mode == 'undo' and ran or stamp
-redis.call('HSET', last, 'c', calls .. ' ' .. call .. mark .. string.format('%.0f', stamp or 0))
+redis.call('HSET', last, 'c', calls .. ' ' .. call .. mark .. string.format('%d', stamp or 0))
 if redis.call('PTTL', last) < 120000 then
   redis.call('PEXPIRE', last, 120000)
 end
@@ -37,9 +37,9 @@ for i = 1, #KEYS / 2 - 1 do
   local header = redis.call('LINDEX', log, '0')
   if header then
     local front, tail = string.match(header, '^(.*)|(.*)$')
-    local part, base, late, sum = string.match(front, '^(%d+) (%d+) (%d+) (%d+)$')
+    local part, base, late, sum, entries = string.match(front, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
     local number = math.ceil(stamp / part) - base
-    local low, high, count = 1, redis.call('LLEN', log) - 1, 0
+    local low, high, count = 1, entries + 0, 0
     while low <= high do
       local middle = math.floor((low + high) / 2)
       local n, many = string.match(redis.call('LINDEX', log, middle), '^(%d+)%*?(%d*)$')
@@ -53,12 +53,13 @@ for i = 1, #KEYS / 2 - 1 do
     end
     local back = math.min(units, count)
     if back > 0 then
-      redis.call('LSET', log, low, string.format('%.0f*%.0f', number, count - back))
+      redis.call('LSET', log, low, string.format('%d*%d', number, count - back))
       tail = string.gsub(tail, '(%d+) (%d+) (%d+) %d+ (%d+)', function(window, gone, left, named)
         left = low <= gone + 0 and left - back or left
-        return string.format('%s %s %.0f 0 %s', window, gone, left, named)
+        return string.format('%s %s %d 0 %s', window, gone, left, named)
       end)
-      redis.call('LSET', log, '0', string.format('%s %s %s %.0f|', part, base, late, sum - back) .. tail)
+      redis.call('LSET', log, '0', string.format('%s %s %s %d %s|', part, base, late, sum - back, entries) ..
+        tail)
     end
   end
   local milli, field = math.floor(stamp / 1000), nil
@@ -76,11 +77,11 @@ for i = 1, #KEYS / 2 - 1 do
     local sequence = redis.call('HINCRBY', root, '=', '1')
     redis.call('ZADD', rows, sequence, name)
     if inForce then
-      redis.call('HSET', node, 'p', string.format('%s %s %.0f %.0f %s', begins, ends,
+      redis.call('HSET', node, 'p', string.format('%s %s %d %d %s', begins, ends,
         math.max(used - units, 0), sequence, alert))
     else
       local before = string.match(redis.call('HGET', node, field), '^%d+') + 0
-      redis.call('HSET', node, field, string.format('%.0f %.0f', math.max(before - units, 0), sequence))
+      redis.call('HSET', node, field, string.format('%d %d', math.max(before - units, 0), sequence))
     end
     if redis.call('PTTL', root) < 31622400000 / 2 then
       redis.call('PEXPIRE', root, '31622400000')
