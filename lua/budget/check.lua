@@ -6,10 +6,10 @@
 --                paused; "=" -> the sequence of the last change. An until of 0 never ends
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
 --       then for each level that is present, the outermost first:
---       log      list: "part base late units entries|window gone left next named ..." and then
---                the entries: n, a unit in part base + n, or n*c, c units. Each window is a view of the log: how many entries at its
---                head have left it, their units, when the next one leaves (0: unknown), and when it was asked
---                for last. late is the moment of the last unit
+--       log      list: "part base late units entries|window gone left next named ...", then the entries: n, a
+--                unit in part base + n, or n*c, c units. Each window is a view of the log: how many entries
+--                at its head have left it, their units, when the next one leaves (0: unknown), and when it was
+--                asked for last. late is the moment of the last unit
 --       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" ->
 --                "used sequence" of ended ones; of the last level also c -> its last 64 calls, see below
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
@@ -27,14 +27,14 @@
 --         units that count, for how many microseconds it refuses the attempt, and those until it has a unit
 --         more; then for each alert level, percent}, or {reason, stamp, level, wait}
 --         reason    ok, limited (a window or a period), or one of the short form: paused (microseconds; 0:
---                   for ever), period (the stamp is not in the period of the level), gone (the call was undone
---                   before it arrived)
+--                   for ever), period (the stamp is not in the period of the level), gone (the call was
+--                   undone before it arrived)
 --         stamp     the moment of the decision, microseconds
 --         sequence  that of the last change, 0 where nothing has a period
 --         A period's max is where it ends, if it ends anywhere.
 --
--- c has words: "<call><state><stamp>", where the state is + for one that ran, = for one that was settled,
--- and - for one that was undone before it arrived.
+-- c has words of 24 characters: "<call><state><stamp> ", where the state is + for one that ran, = for one
+-- that was settled, and - for one that was undone before it arrived.
 
 local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
 local cost, call, force, keep = ARGV[1] + 0, ARGV[2], ARGV[3] ~= '0', ARGV[4] + 0
@@ -201,8 +201,8 @@ for i, l in ipairs(levels) do
       reply[1] = 'limited'
     end
     tell(hard >= 0 and hard or max, p.used, wait, resets)
-    local share = max > 0 and (p.used + cost) / max or 1
-    local percent = share >= 1 and 100 or share >= 0.8 and 80 or 0
+    local after = p.used + cost
+    local percent = after >= max and 100 or after * 5 >= max * 4 and 80 or 0
     if cost > 0 and percent > p.alert then
       p.alert = percent
       alerts[#alerts + 1], alerts[#alerts + 2] = i, percent
@@ -242,8 +242,8 @@ for _, l in ipairs(levels) do
   periods = periods or l.p
 end
 local calls = (periods or force) and cost > 0 and redis.call('HGET', last, 'c') or ''
-local known, _, words = string.match(calls, call .. '([-+=])'), string.gsub(calls, ' ', ' ')
-if known == '-' or force and (known or ARGV[3] == '2' and words >= 64) then
+local known, full = string.match(calls, call .. '([-+=])'), #calls >= 64 * 24
+if known == '-' or force and (known or ARGV[3] == '2' and full) then
   return {'gone', now, 0, 0}
 end
 if reply[1] ~= 'ok' or cost == 0 then
@@ -322,11 +322,8 @@ for _, l in ipairs(levels) do
   end
 end
 if periods or force then
-  local word = call .. (force and '=' or '+') .. string.format('%d', now)
-  if words >= 64 then
-    calls = string.gsub(calls, '^ %S+', '')
-  end
-  redis.call('HSET', last, 'c', calls .. ' ' .. word)
+  calls = full and string.sub(calls, 25) or calls
+  redis.call('HSET', last, 'c', calls .. call .. (force and '=' or '+') .. string.format('%016d ', now))
   if redis.call('PTTL', last) < 120000 then
     redis.call('PEXPIRE', last, 120000)
   end

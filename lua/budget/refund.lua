@@ -11,20 +11,17 @@
 
 local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
 local units, call, mode, stamp = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4])
-local share, calls = 64, redis.call('HGET', last, 'c') or '' -- calls remembered of the last level
+local calls = redis.call('HGET', last, 'c') or ''
 
 local state, ran = string.match(calls, call .. '([-+=])(%d+)')
-local _, words = string.gsub(calls, ' ', ' ')
-if state == '-' or state == '=' or not state and words >= share and mode == 'again' then
+local full = not state and #calls >= 64 * 24
+if state == '-' or state == '=' or full and mode == 'again' then
   return 0 -- known to be done, or forgotten whether it is
 end
-calls = string.gsub(calls, ' ' .. call .. '%S+', '')
-if not state and words >= share then
-  calls = string.gsub(calls, '^ %S+', '')
-end
+calls = full and string.sub(calls, 25) or string.gsub(calls, call .. '%S+ ', '')
 local mark = mode == 'undo' and not state and '-' or '='
 stamp = mode == 'undo' and ran or stamp
-redis.call('HSET', last, 'c', calls .. ' ' .. call .. mark .. string.format('%d', stamp or 0))
+redis.call('HSET', last, 'c', calls .. call .. mark .. string.format('%016d ', stamp or 0))
 if redis.call('PTTL', last) < 120000 then
   redis.call('PEXPIRE', last, 120000)
 end
