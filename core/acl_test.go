@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -416,6 +417,20 @@ func everyOperation(r *aclRun) {
 	r.must(err)
 	r.must(room.Pause(r.ctx))
 	r.must(room.Leave(r.ctx, inside))
+
+	calls := budget.New(r.gate, "calls", budget.Options{Levels: []string{"org"},
+		Find: func([]string) ([]budget.Limit, error) {
+			return []budget.Limit{{Max: 2, Window: time.Hour}, {Max: 9, Period: period.Daily(time.UTC)}}, nil
+		}})
+	acme := core.Attempt{Actor: "acme"}
+	r.must(calls.Refund(r.ctx, r.check(calls, acme)))
+	r.must(calls.Pause(r.ctx, acme, time.Time{}, "ops", ""))
+	_, err = calls.Overrides(r.ctx, acme)
+	r.must(err)
+	_, err = calls.Audit(r.ctx, acme)
+	r.must(err)
+	_, _, err = calls.Export(r.ctx, acme, 0)
+	r.must(err)
 
 	gifts := redpacket.New(r.gate, "gift", redpacket.Options{})
 	_, err = gifts.Create(r.ctx, "p1",

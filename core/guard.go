@@ -63,6 +63,9 @@ type Traits struct {
 	// KeepsToken reports whether clients keep the Token of the guard's decisions, allowed or not. An adapter
 	// passes it on, and gives it to the guard with the client's next attempt.
 	KeepsToken bool
+	// Levels is how many levels the path has that the guard takes as the actor, as an organisation, a team and a
+	// user. An adapter makes it of all but the last one, and the actor itself. Zero: the actor is no path.
+	Levels int
 	// Outage is the policy for attempts that the guard cannot decide.
 	Outage Outage
 	// Unit is what Decision.Limit and Decision.Remaining count, where clients can use these figures to pace

@@ -36,6 +36,7 @@ var guardPages = map[string]struct {
 	"delay":          {[]string{"core/delay.Options", "core/delay.WorkOptions"}, ""},
 	"deferred":       {[]string{"deferred.Options"}, ""},
 	"waiting-room":   {[]string{"core/waitingroom.Options"}, "waitingroom"},
+	"budget":         {[]string{"core/budget.Options", "core/budget.Limit"}, "budget"},
 }
 
 // TestEachGuardHasAPage: each package of a guard has a page, and each page has the same sections.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -206,6 +207,13 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 		t.Fatal("the lost call is no error")
 	}
 	lose.armed.Store(false)
+
+	api := budget.New(gate, "tenants", budget.Options{Levels: []string{"org", "user"},
+		Find: func([]string) ([]budget.Limit, error) {
+			return []budget.Limit{{Max: 9, Window: time.Hour}, {Max: 9, Period: period.Daily(time.UTC)}}, nil
+		}})
+	check(api, core.Attempt{Actor: budget.Path("acme", "ann")})
+	must(api.Pause(ctx, core.Attempt{Actor: "acme"}, time.Time{}, "sue", ""))
 
 	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 2,
 		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})

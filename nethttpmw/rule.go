@@ -29,6 +29,11 @@ type Rule struct {
 	Guard core.Guard
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
+	// Under finds whom the actor is under, the outermost first, such as an organisation and a team. It is for
+	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. The
+	// first one must find something; where another one finds nothing (keyfuncs.ErrMissing), the actor is in no
+	// such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
+	Under []keyfuncs.Func
 	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
 	// require it. Nil: none, so a rate limit has one budget per actor for all routes on which it is mounted.
 	What keyfuncs.Func
@@ -201,6 +206,10 @@ func (r *Rule) check() error {
 		return err
 	}
 	traits := r.Guard.Traits()
+	if want := max(traits.Levels, 1) - 1; len(r.Under) != want || slices.ContainsFunc(r.Under, isNilFunc) {
+		return fmt.Errorf("has %d functions in Under, and its guard %d levels: set one for each level but the "+
+			"last, and none for a guard without levels", len(r.Under), traits.Levels)
+	}
 	switch {
 	case r.Who == nil:
 		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or " +
@@ -223,6 +232,8 @@ func (r *Rule) check() error {
 	}
 	return nil
 }
+
+func isNilFunc(f keyfuncs.Func) bool { return f == nil }
 
 // checkNil finds fields that hold nil pointers.
 func (r *Rule) checkNil() error {
@@ -349,9 +360,26 @@ func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason
 	}
 }
 
+// actor returns who makes the request: a path, if the rule has levels.
+func (r *mounted) actor(req *keyfuncs.Request) (string, error) {
+	who, err := text("who", r.Who, req)
+	if len(r.Under) == 0 || err != nil {
+		return who, err
+	}
+	path := make([]string, 0, len(r.Under)+1)
+	for i, under := range r.Under {
+		level, err := text("under", under, req)
+		if err != nil && (i == 0 || !errors.Is(err, keyfuncs.ErrMissing)) {
+			return "", err
+		}
+		path = append(path, level)
+	}
+	return keyfuncs.JoinTexts(append(path, who)...), nil
+}
+
 // attempt makes the attempt of a request.
 func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
-	if a.Actor, err = text("who", r.Who, req); err != nil {
+	if a.Actor, err = r.actor(req); err != nil {
 		if errors.Is(err, keyfuncs.ErrMissing) {
 			err = fmt.Errorf("%w: %w", errNobody, err)
 		}

@@ -12,7 +12,7 @@ import (
 // A Period returns the period that an instant is in: from begins on, up to but not including ends. Both are
 // whole milliseconds. Periods follow one another without gap or overlap, so each instant is in exactly one.
 //
-// [Daily], [Weekly], [Monthly] and [Every] make periods. A function of your own, for example for terms or
+// [Daily], [Weekly], [Monthly], [MonthlyOn] and [Every] make periods. A function of your own, for example for terms or
 // seasons, must be safe for concurrent use, because every attempt calls it, and must give the same answer
 // in every process.
 type Period func(t time.Time) (begins, ends time.Time)
@@ -20,7 +20,7 @@ type Period func(t time.Time) (begins, ends time.Time)
 // Daily makes periods of the days of a time zone's calendar. A day on which the clocks change has 23 or 25
 // hours. Where they skip midnight, the day begins with its first moment. It panics when loc is nil.
 func Daily(loc *time.Location) Period {
-	return calendar(loc, 0, 1, func(local time.Time) int { return local.Day() })
+	return calendar(loc, 1, func(local time.Time) int { return local.Day() })
 }
 
 // Weekly makes periods of the weeks of a time zone's calendar, which begin on the given day of the week. It
@@ -30,12 +30,36 @@ func Weekly(loc *time.Location, first time.Weekday) Period {
 		panic(fmt.Sprintf("period: Weekly with day %d: weeks begin on a day from time.Sunday to time.Saturday",
 			first))
 	}
-	return calendar(loc, 0, 7, func(local time.Time) int { return local.Day() - int(local.Weekday()-first+7)%7 })
+	return calendar(loc, 7, func(local time.Time) int { return local.Day() - int(local.Weekday()-first+7)%7 })
 }
 
 // Monthly makes periods of the months of a time zone's calendar. It panics when loc is nil.
-func Monthly(loc *time.Location) Period {
-	return calendar(loc, 1, 0, func(time.Time) int { return 1 })
+func Monthly(loc *time.Location) Period { return MonthlyOn(1, loc) }
+
+// MonthlyOn makes periods of months that begin on a day of a time zone's calendar, such as that on which a
+// customer signed up. In a month without that day they begin on its last one. It panics when loc is nil or
+// the day is none of 1 to 31.
+func MonthlyOn(day int, loc *time.Location) Period {
+	if day < 1 || day > 31 {
+		panic(fmt.Sprintf("period: MonthlyOn with day %d: months begin on a day from 1 to 31", day))
+	}
+	needZone(loc)
+	return func(t time.Time) (begins, ends time.Time) {
+		year, month, _ := t.In(loc).Date()
+		begin := func(month time.Month) time.Time {
+			last := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
+			return dayBegins(year, int(month), min(day, last), loc)
+		}
+		begins, ends = begin(month), begin(month+1)
+		if t.Before(begins) {
+			begins, ends = begin(month-1), begins
+		}
+		for !t.Before(ends) { // the clock went back over midnight, as in calendar
+			month++
+			begins, ends = ends, begin(month+1)
+		}
+		return begins, ends
+	}
 }
 
 // Every makes periods of one length, counted from 1970-01-01 00:00 UTC and independent of any calendar. It
@@ -52,20 +76,24 @@ func Every(d time.Duration) Period {
 	}
 }
 
-// calendar makes periods of the given number of months and days. first returns the day of its month, which
-// may be 0 or less, on which the period of a local time begins.
-func calendar(loc *time.Location, months, days int, first func(local time.Time) int) Period {
+func needZone(loc *time.Location) {
 	if loc == nil {
 		panic("period: a calendar needs a time zone: pass time.UTC, or what time.LoadLocation returns")
 	}
+}
+
+// calendar makes periods of the given number of days. first returns the day of its month, which may be 0 or
+// less, on which the period of a local time begins.
+func calendar(loc *time.Location, days int, first func(local time.Time) int) Period {
+	needZone(loc)
 	return func(t time.Time) (begins, ends time.Time) {
 		local := t.In(loc)
 		year, month, day := local.Year(), int(local.Month()), first(local)
-		begins, ends = dayBegins(year, month, day, loc), dayBegins(year, month+months, day+days, loc)
+		begins, ends = dayBegins(year, month, day, loc), dayBegins(year, month, day+days, loc)
 		// the clock went back over midnight: the date is yesterday's again, but the period is today's
 		for !t.Before(ends) {
-			month, day = month+months, day+days
-			begins, ends = ends, dayBegins(year, month+months, day+days, loc)
+			day += days
+			begins, ends = ends, dayBegins(year, month, day+days, loc)
 		}
 		return begins, ends
 	}

@@ -27,6 +27,7 @@ func TestPeriodsTileTime(t *testing.T) {
 		loc := guardtest.Zone(t, rapid.SampledFrom(zones).Draw(rt, "zone"))
 		period := rapid.SampledFrom([]Period{
 			Daily(loc), Weekly(loc, time.Weekday(rapid.IntRange(0, 6).Draw(rt, "first day"))), Monthly(loc),
+			MonthlyOn(rapid.IntRange(1, 31).Draw(rt, "day"), loc),
 			Every(time.Duration(rapid.Int64Range(1_000, kit.MaxTTL.Milliseconds()).Draw(rt,
 				"length")) * time.Millisecond),
 		}).Draw(rt, "period")
@@ -94,6 +95,9 @@ func TestPeriodsByTheCalendar(t *testing.T) {
 	every := func(d time.Duration) func(*time.Location) Period {
 		return func(*time.Location) Period { return Every(d) }
 	}
+	on := func(day int) func(*time.Location) Period {
+		return func(zone *time.Location) Period { return MonthlyOn(day, zone) }
+	}
 	for _, c := range []struct {
 		zone         string
 		period       func(*time.Location) Period
@@ -127,6 +131,13 @@ func TestPeriodsByTheCalendar(t *testing.T) {
 		{"UTC", weekly, "2025-01-01T00:00:00Z", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z", 168},
 		{"Europe/Berlin", Monthly, "2024-10-31T22:59:59Z", "2024-09-30T22:00:00Z", "2024-10-31T23:00:00Z", 745},
 		{"UTC", Monthly, "2024-12-31T23:59:59Z", "2024-12-01T00:00:00Z", "2025-01-01T00:00:00Z", 744},
+		// The last day of a month that has no 29th, 30th or 31st.
+		{"UTC", on(31), "2028-02-29T00:00:00Z", "2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z", 744},
+		{"UTC", on(31), "2028-02-28T23:59:59Z", "2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z", 696},
+		{"UTC", on(30), "2027-03-01T00:00:00Z", "2027-02-28T00:00:00Z", "2027-03-30T00:00:00Z", 720},
+		{"UTC", on(29), "2027-01-02T00:00:00Z", "2026-12-29T00:00:00Z", "2027-01-29T00:00:00Z", 744},
+		{"Europe/Berlin", on(31), "2024-03-31T12:00:00Z", "2024-03-30T23:00:00Z", "2024-04-29T22:00:00Z", 719},
+		{"Pacific/Apia", on(30), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2012-01-29T10:00:00Z", 720},
 		{"UTC", every(36 * time.Hour), "1970-01-02T12:00:00Z", "1970-01-02T12:00:00Z", "1970-01-04T00:00:00Z", 36},
 		{"UTC", every(36 * time.Hour), "1969-12-31T23:59:59Z", "1969-12-30T12:00:00Z", "1970-01-01T00:00:00Z", 36},
 	} {

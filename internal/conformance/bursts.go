@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -25,6 +27,14 @@ func burstsStarveNobody(s *scene) {
 	s.sub("a semaphore behind the user's limit", func(s *scene) {
 		permits := semaphore.New(s.gate, "exports", semaphore.Options{Max: 60})
 		burst(s, perUser(s), nethttpmw.Rule{Guard: permits, Who: keyfuncs.User(UserKey), What: everybody})
+	})
+	s.sub("a budget of an organisation and its users, of which just 52 fit", func(s *scene) {
+		find := func(path []string) ([]budget.Limit, error) {
+			return []budget.Limit{{Max: []int64{52, 10}[len(path)-1], Window: time.Hour}}, nil
+		}
+		calls := budget.New(s.gate, "calls", budget.Options{Levels: []string{"org", "user"}, Find: find})
+		burst(s, nethttpmw.Rule{Guard: calls, Under: []keyfuncs.Func{keyfuncs.Const("acme")},
+			Who: keyfuncs.User(UserKey)})
 	})
 }
 

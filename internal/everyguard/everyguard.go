@@ -9,6 +9,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -32,7 +33,9 @@ func Kinds() map[string]core.Guard { return On(nowhere()) }
 // On returns a guard of each package, as Kinds does, made on the engine.
 func On(gate *core.Engine) map[string]core.Guard {
 	return map[string]core.Guard{
-		"bans":            bans.New(gate, "bans", bans.Options{}),
+		"bans": bans.New(gate, "bans", bans.Options{}),
+		"budget": budget.New(gate, "budget", budget.Options{Levels: []string{"user"},
+			Find: func([]string) ([]budget.Limit, error) { return []budget.Limit{{Max: 2, Window: time.Hour}}, nil }}),
 		"idempotency":     idempotency.New(gate, "idempotency", idempotency.Options{}),
 		"limit":           limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
 		"limit/lease":     lease.New(gate, "lease", limit.PerSecond(5000)),

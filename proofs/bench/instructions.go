@@ -36,7 +36,7 @@ func instructions(t *testing.T, _ config, out *report) error {
 		return err
 	}
 	ctx, rdb := t.Context(), counted.rdb
-	for _, g := range []group{onRedis(ctx, rdb), saleClaims(ctx, rdb), voteClaims(ctx, rdb)} {
+	for _, g := range []group{onRedis(ctx, rdb), saleClaims(ctx, rdb), voteClaims(ctx, rdb), budgets(rdb)} {
 		if err := rdb.FlushAll(ctx).Err(); err != nil {
 			return err
 		}

@@ -1,0 +1,344 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// plan knows the limits of nodes, by their paths; others have none.
+type plan map[string][]Limit
+
+func (p plan) find(path []string) ([]Limit, error) {
+	if path[0] == "stranger" {
+		return nil, ErrUnknown
+	}
+	return p[Path(path...)], nil
+}
+
+var start = time.Date(2030, 5, 20, 12, 0, 0, 0, time.UTC)
+
+// newBudget makes a budget of organisations, teams and users, and its clock.
+func newBudget(t testing.TB, b redistest.Backend, p plan) (*Guard, *guardtest.Clock) {
+	t.Helper()
+	clock := guardtest.NewClockAt(start)
+	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api",
+		Options{Levels: []string{"org", "team", "user"}, Find: p.find})
+	g.clock = clock.Now
+	return g, clock
+}
+
+func of(cost int64, path ...string) core.Attempt {
+	return core.Attempt{Actor: Path(path...), Cost: cost}
+}
+
+// used returns what counts at each limit of the path.
+func used(t *testing.T, g *Guard, path ...string) (units []int64) {
+	t.Helper()
+	figures, err := g.Usage(t.Context(), of(1, path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range figures {
+		units = append(units, f.Used)
+	}
+	return units
+}
+
+func wantUsed(t *testing.T, g *Guard, want []int64, path ...string) {
+	t.Helper()
+	if got := used(t, g, path...); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%q has used %v, want %v", path, got, want)
+	}
+}
+
+func hourly(most int64) []Limit { return []Limit{{Max: most, Window: time.Hour}} }
+
+func monthly(most int64, o Overage) []Limit {
+	return []Limit{{Max: most, Period: period.Monthly(time.UTC), Overage: o}}
+}
+
+// TestAllLevelsOrNone: what one level refuses counts at no other, and the answer names the level that binds.
+func TestAllLevelsOrNone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g, clock := newBudget(t, b, plan{"acme": hourly(5), "acme|dev": hourly(4), "acme|dev|ann": hourly(3),
+			"acme|dev|bob": hourly(3)})
+		guardtest.WantReason(t, guardtest.Check(t, g, of(3, "acme", "dev", "ann")), core.ReasonOK)
+		clock.Advance(time.Minute)
+		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "acme", "dev", "bob")), core.ReasonOK)
+		d := guardtest.Check(t, g, of(1, "acme", "dev", "bob"))
+		guardtest.WantReason(t, d, core.ReasonLimited)
+		if f, _ := Binding(d); f.Level != "team" || d.RetryAfter != 59*time.Minute || d.Limit != 4 {
+			t.Errorf("%+v: %+v, want the team to bind for 59 minutes", d, f)
+		}
+		wantUsed(t, g, []int64{4, 4, 1}, "acme", "dev", "bob")
+		guardtest.WantReason(t, guardtest.Check(t, g, of(4, "acme", "dev", "ann")), core.ReasonOverLimit)
+		// A user without a team, and a user who moves to another team, leave what was spent where it was.
+		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "acme", "", "bob")), core.ReasonOK)
+		wantUsed(t, g, []int64{5, 4, 1}, "acme", "dev", "bob")
+		wantUsed(t, g, []int64{5}, "acme", "ops", "bob")
+		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "acme", "ops", "bob")), core.ReasonLimited)
+	})
+}
+
+// TestNamesOfAPath: paths are apart whatever is in their names.
+func TestNamesOfAPath(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := plan{}
+		paths := [][]string{{"a", "b", "c"}, {"a|b", "", "c"}, {`a\`, "b", "c"}, {`a\|b`, "c", "d"}, {"{a}", "b", "c"},
+			{"b", "b", "c"}, {long, "b", "c"}, {"a", long, long + "y"}}
+		for _, path := range paths {
+			p[Path(path...)] = hourly(1)
+		}
+		g, _ := newBudget(t, b, p)
+		for range 2 {
+			for _, path := range paths {
+				if got := splitPath(Path(path...)); fmt.Sprint(got) != fmt.Sprint(path) {
+					t.Errorf("%.50q became %.50q", path, got)
+				}
+			}
+		}
+		for i, want := range []core.Reason{core.ReasonOK, core.ReasonLimited} {
+			for _, path := range paths {
+				d := guardtest.Check(t, g, of(1, path...))
+				if d.Reason != want {
+					t.Errorf("round %d: %.50q got %s, want %s", i, path, d.Reason, want)
+				}
+			}
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "stranger", "b", "c")), ReasonUnknown)
+		for _, actor := range []string{"a", "a|b", "a|b|c|d", "|b|c"} {
+			if _, err := g.Check(t.Context(), core.Attempt{Actor: actor}); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("%q: %v, want an invalid attempt", actor, err)
+			}
+		}
+	})
+}
+
+// TestPeriodsOfABill: an upgrade keeps what was used, a downgrade refuses and refunds never go below zero; what
+// was metered is counted; a new month begins at zero.
+func TestPeriodsOfABill(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := plan{"acme": monthly(10, UpTo(20))}
+		g, clock := newBudget(t, b, p)
+		guardtest.WantReason(t, guardtest.Check(t, g, of(12, "acme", "", "")), core.ReasonOK)
+		d := guardtest.Check(t, g, of(1, "acme", "", ""))
+		guardtest.WantReason(t, d, core.ReasonQuota)
+		if ends := time.Date(2030, 6, 1, 0, 0, 0, 0, time.UTC); d.RetryAfter != ends.Sub(start) ||
+			d.Window != 31*24*time.Hour {
+			t.Errorf("%+v: want a retry when the month ends", d)
+		}
+		p["acme"] = monthly(20, Hard)
+		more := guardtest.Check(t, g, of(8, "acme", "", ""))
+		guardtest.WantReason(t, more, core.ReasonOK)
+		p["acme"] = monthly(5, Hard)
+		d = guardtest.Check(t, g, of(1, "acme", "", ""))
+		guardtest.WantReason(t, d, core.ReasonQuota)
+		if d.Remaining != 0 {
+			t.Errorf("%d left after a downgrade, want 0", d.Remaining)
+		}
+		p["acme"] = monthly(5, Metered)
+		guardtest.WantReason(t, guardtest.Check(t, g, of(100, "acme", "", "")), core.ReasonOK)
+		clock.Set(time.Date(2030, 6, 1, 0, 0, 0, 0, time.UTC))
+		guardtest.WantReason(t, guardtest.Check(t, g, of(7, "acme", "", "")), core.ReasonOK)
+		if err := g.Refund(t.Context(), more); err != nil { // of the month before
+			t.Fatal(err)
+		}
+		wantUsed(t, g, []int64{7}, "acme", "", "")
+
+		rows, next, err := g.Export(t.Context(), of(1, "acme"), 0)
+		if err != nil || len(rows) != 2 || rows[0].Used != 7 || rows[0].Final || rows[1].Used != 112 ||
+			!rows[1].Final {
+			t.Errorf("exported %+v, %d, %v; want 112 of May and 7 of June", rows, next, err)
+		}
+		if again, last, err := g.Export(t.Context(), of(1, "acme"), next); len(again) > 0 || last != next {
+			t.Errorf("exported %+v, %d, %v again", again, last, err)
+		}
+		// The clock is set back into May: nobody gets a second June.
+		clock.Set(start)
+		p["acme"] = monthly(7, Hard)
+		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "acme", "", "")), core.ReasonQuota)
+	})
+}
+
+// TestAlertsComeOncePerPeriod at 80 and 100 percent.
+func TestAlertsComeOncePerPeriod(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g, _ := newBudget(t, b, plan{"acme": monthly(10, Metered)})
+		var mu sync.Mutex
+		var heard []int
+		g.options.Alert = func(_ context.Context, a Alert) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, a.Percent)
+		}
+		for range 20 {
+			d := guardtest.Check(t, g, of(2, "acme", "", ""))
+			if err := g.Spend(t.Context(), d, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprint(heard) == "[80 100]" || fmt.Sprint(heard) == "[100 80]"
+		}, "one alert at 80 and one at 100 percent")
+	})
+}
+
+// TestEveryProcessObeysWithItsNextCall: overrides, pauses, and their ends.
+func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := plan{"acme": append(hourly(1), monthly(5, Hard)...), "acme|dev|ann": hourly(9)}
+		g, clock := newBudget(t, b, p)
+		other := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api", g.options) // in another process
+		other.clock = clock.Now
+		acme, ann := of(1, "acme"), of(1, "acme", "dev", "ann")
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(want core.Reason) core.Decision {
+			t.Helper()
+			d := guardtest.Check(t, other, ann)
+			guardtest.WantReason(t, d, want)
+			return d
+		}
+		check(core.ReasonOK)
+		check(core.ReasonLimited)
+		must(g.Override(t.Context(), acme, []Limit{{Max: 3, Window: time.Hour}}, clock.Now().Add(time.Minute),
+			"sue", "launch"))
+		check(core.ReasonOK)
+		if all, err := g.Overrides(t.Context(), ann); err != nil || len(all) != 1 || all[0].Limits[0].Max != 3 {
+			t.Errorf("decided are %+v, %v", all, err)
+		}
+		must(g.Pause(t.Context(), of(1, "acme", "dev"), clock.Now().Add(30*time.Second), "sue", "abuse"))
+		if d := check(ReasonPaused); d.RetryAfter != 30*time.Second {
+			t.Errorf("paused for %v, want 30s", d.RetryAfter)
+		}
+		clock.Advance(30 * time.Second)
+		check(core.ReasonOK)
+		clock.Advance(30 * time.Second)
+		check(core.ReasonLimited) // the override is over
+		must(g.Pause(t.Context(), acme, time.Time{}, "sue", "unpaid"))
+		clock.Advance(2 * time.Hour)
+		check(ReasonPaused)
+		must(g.Resume(t.Context(), acme, "sue", "paid"))
+		check(core.ReasonOK)
+		must(g.Override(t.Context(), acme, []Limit{{Max: 4}, {Max: 99, Window: time.Hour}}, time.Time{}, "sue", ""))
+		check(core.ReasonQuota)
+		must(g.Override(t.Context(), acme, nil, time.Time{}, "sue", ""))
+		check(core.ReasonLimited)
+		if all, err := g.Audit(t.Context(), acme); err != nil || len(all) != 6 || all[0].Who != "sue" ||
+			all[0].Why != "launch" || all[0].Path != "acme" {
+			t.Errorf("the audit has %+v, %v", all, err)
+		}
+	})
+}
+
+// TestABurstOfOneStarvesNobody: whatever the order, over several processes.
+func TestABurstOfOneStarvesNobody(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		p := plan{"acme": hourly(52), "acme||ann": hourly(10)}
+		var guards []*Guard
+		for range 3 {
+			guards = append(guards, New(guardtest.NewEngine(b, core.WithDeadline(time.Minute)), "api",
+				Options{Levels: []string{"org", "team", "user"}, Find: p.find}))
+		}
+		var ann, others atomic.Int64
+		var all sync.WaitGroup
+		for i := range 542 {
+			all.Go(func() {
+				user, passed := "ann", &ann
+				if i%13 == 0 {
+					user, passed = fmt.Sprint("user", i%9), &others
+				}
+				if d, err := guards[i%3].Check(t.Context(), of(1, "acme", "", user)); err != nil {
+					t.Error(err)
+				} else if d.Allowed {
+					passed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if ann.Load() != 10 || others.Load() != 42 {
+			t.Errorf("%d of one and %d of the others, want 10 and 42", ann.Load(), others.Load())
+		}
+	})
+}
+
+// TestMeteredUnitsCountOnceUnderLostReplies: a check whose reply is lost is taken back, and one that arrives
+// after that takes nothing; endings that are sent again change nothing.
+func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		p := plan{"acme": append(hourly(1000), monthly(10, Metered)...)}
+		witness, _ := newBudget(t, b, p)
+		b.Client = b.NewClientWith(t, faults)
+		g, _ := newBudget(t, b, p)
+		if err := g.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		kept := guardtest.Check(t, g, of(5, "acme", "", ""))
+		for range 3 {
+			faults.SwallowReply(checkScript.SHA())
+			if _, err := g.Check(t.Context(), of(3, "acme", "", "")); err == nil {
+				t.Error("a lost reply is no error")
+			}
+		}
+		redistest.Eventually(t, 20*time.Second, func() bool { return used(t, witness, "acme", "", "")[1] == 5 },
+			"lost checks to be taken back")
+		for _, actual := range []int64{9, 9} {
+			faults.SwallowReply(checkScript.SHA())
+			_ = g.Spend(t.Context(), kept, actual)
+		}
+		if err := g.Spend(t.Context(), kept, 9); err != nil {
+			t.Fatal(err)
+		}
+		wantUsed(t, witness, []int64{9, 9}, "acme", "", "")
+
+		// An undo that comes first makes a late arrival void.
+		keys, nodes, err := g.nodesOf(of(1, "acme", "", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := &taken{keys: keys, nodes: nodes}
+		if err := g.refund(t.Context(), late, 1, "abcdef", "undo"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.send(t.Context(), late, 1, "abcdef", 0, start.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		wantUsed(t, witness, []int64{9, 9}, "acme", "", "")
+	})
+}
+
+// TestSetUpThatCannotWork panics with the remedy.
+func TestSetUpThatCannotWork(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		guardtest.WantPanic(t, "name 1 to 8", func() { New(e, "a", Options{Find: plan{}.find}) })
+		guardtest.WantPanic(t, "Find is missing", func() { New(e, "a", Options{Levels: []string{"org"}}) })
+		for _, bad := range []Limit{{Max: 1}, {Max: 1, Window: time.Hour, Period: period.Monthly(time.UTC)},
+			{Max: -1, Window: time.Hour}, {Max: 20_000, Window: time.Hour}, {Max: 1, Window: 1},
+			{Max: 1, Window: time.Hour, Overage: Metered}, {Max: 1, Window: time.Hour, Resolution: 1}} {
+			n := node{path: []string{"acme"}, limits: []Limit{bad}}
+			if err := n.check(); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("%+v: %v, want an invalid limit", bad, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,9 @@
+// Package budget limits what an organisation, its teams and its users may use, all in one decision: an
+// attempt counts at each level of its path, and takes nothing unless it fits at all of them.
+//
+//	calls := budget.New(gate, "api", budget.Options{Levels: []string{"org", "team", "user"}, Find: find})
+//
+// Each level has sliding windows, a billing period, or both. What an operator decides about a node of the
+// tree, such as a pause or another limit, is in Redis beside its counters: the next call of each process
+// obeys.
+package budget

@@ -1,0 +1,334 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// nodeOf returns the keys of the root, and the node of a path, which may end at any level.
+func (g *Guard) nodeOf(a core.Attempt) (tag string, names, path []string, err error) {
+	path = splitPath(a.Actor)
+	for len(path) > 1 && path[len(path)-1] == "" {
+		path = path[:len(path)-1]
+	}
+	if len(path) > len(g.options.Levels) || path[0] == "" {
+		return "", nil, nil, fmt.Errorf("%w: %q is no path of the levels %v", core.ErrInvalid, path,
+			g.options.Levels)
+	}
+	for _, level := range path {
+		names = append(names, script.EncodeUpTo(script.MaxRecord, level))
+	}
+	return kit.TagOf(core.Attempt{Actor: path[0], Resource: a.Resource}), names, path, nil
+}
+
+// set notes what an operator decides about a node, under a field of the root.
+func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value string, until time.Time,
+	who, why string,
+) error {
+	return g.Call(ctx, op, a, func() error {
+		tag, names, path, err := g.nodeOf(a)
+		switch {
+		case err != nil:
+			return err
+		case who == "":
+			return kit.NewError("say who decides this", core.ErrInvalid)
+		}
+		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
+			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
+			strings.TrimSpace(op+" "+value), Path(path...), untilText(until), g.Engine().ScriptNow(time.Millisecond))
+		return err
+	})
+}
+
+// untilText returns a moment in milliseconds; 0: for ever.
+func untilText(t time.Time) string {
+	if t.IsZero() {
+		return "0"
+	}
+	return strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+// Override gives the node that the Actor of a is a path to other limits, until a moment; the zero Time: for
+// ever. Each one applies to the node's limit with that Window, or, without a Window, to that of its period;
+// the node's other limits stay. No limits: those of the application apply again. The path may end at any
+// level.
+//
+// Each process obeys with its next call. It is kept as long as calls of the organisation come, and for half a
+// year at least.
+func (g *Guard) Override(
+	ctx context.Context, a core.Attempt, limits []Limit, until time.Time, who, why string,
+) error {
+	value := ""
+	if len(limits) > 0 {
+		value = untilText(until)
+	}
+	for _, l := range limits {
+		if l.Max < 0 || l.Max > core.MaxAmount/16 || l.Window < 0 || l.Window > 0 && l.Overage != Hard {
+			return fmt.Errorf("%w: the limit %+v cannot override one", core.ErrInvalid, l)
+		}
+		if l.Window > 0 {
+			value += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
+		} else {
+			value += fmt.Sprintf(" p=%d/%d", l.Max, l.hard())
+		}
+	}
+	return g.set(ctx, "override", a, "", value, until, who, why)
+}
+
+// Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
+// obeys with its next call.
+func (g *Guard) Pause(ctx context.Context, a core.Attempt, until time.Time, who, why string) error {
+	return g.set(ctx, "pause", a, "!", untilText(until), until, who, why)
+}
+
+// Resume ends a pause.
+func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) error {
+	return g.set(ctx, "resume", a, "!", "", time.Time{}, who, why)
+}
+
+// Decided is what operators have decided about a node.
+type Decided struct {
+	Path   []string
+	Paused bool
+	// Limits are those of an override; one without a Window is that of the period.
+	Limits []Limit
+	// Until is when it ends; zero: never. It may be over.
+	Until time.Time
+}
+
+// Overrides returns what is decided about the organisation of the path and all below it.
+func (g *Guard) Overrides(ctx context.Context, a core.Attempt) ([]Decided, error) {
+	return kit.Look(ctx, &g.Base, "overrides", a, func() (all []Decided, err error) {
+		tag, _, _, err := g.nodeOf(a)
+		if err != nil {
+			return nil, err
+		}
+		root, err := script.Query(ctx, g.Engine().Runner,
+			redis.NewMapStringStringCmd(ctx, "hgetall", g.Key(tag, "root")))
+		for field, value := range root {
+			if field == "=" {
+				continue
+			}
+			words, d := strings.Fields(value), Decided{Paused: field[0] == '!'}
+			d.Path = pathOf(strings.TrimPrefix(field, "!"))
+			if ends, _ := strconv.ParseInt(words[0], 10, 64); ends > 0 {
+				d.Until = time.UnixMilli(ends)
+			}
+			for _, word := range words[1:] {
+				d.Limits = append(d.Limits, limitOf(word))
+			}
+			all = append(all, d)
+		}
+		slices.SortFunc(all, func(a, b Decided) int { return slices.Compare(a.Path, b.Path) })
+		return all, err
+	})
+}
+
+// limitOf reads a word of an override.
+func limitOf(word string) (l Limit) {
+	what, most, _ := strings.Cut(word, "=")
+	most, hard, _ := strings.Cut(most, "/")
+	l.Max, _ = strconv.ParseInt(most, 10, 64)
+	if milli, found := strings.CutPrefix(what, "w"); found {
+		length, _ := strconv.ParseInt(milli, 10, 64)
+		l.Window = time.Duration(length) * time.Millisecond
+	} else if end, _ := strconv.ParseInt(hard, 10, 64); end < 0 {
+		l.Overage = Metered
+	} else if end > l.Max {
+		l.Overage = Overage((end*100+l.Max-1)/max(l.Max, 1) - 100)
+	}
+	return l
+}
+
+func pathOf(name string) []string {
+	path := strings.Split(name, "|")
+	for i, level := range path {
+		path[i] = script.Decode(level)
+	}
+	return path
+}
+
+// Audited is a change by an operator.
+type Audited struct {
+	At                          time.Time
+	Who, Why, What, Path, Until string
+}
+
+// Audit returns the last changes below the organisation of the path, 1,000 or so, the oldest first.
+func (g *Guard) Audit(ctx context.Context, a core.Attempt) ([]Audited, error) {
+	return kit.Look(ctx, &g.Base, "audit", a, func() (all []Audited, err error) {
+		tag, _, _, err := g.nodeOf(a)
+		if err != nil {
+			return nil, err
+		}
+		messages, err := script.Query(ctx, g.Engine().Runner,
+			redis.NewXMessageSliceCmd(ctx, "xrange", g.Key(tag, "audit"), "-", "+"))
+		for _, m := range messages {
+			text := func(name string) string { s, _ := m.Values[name].(string); return s }
+			at, _ := strconv.ParseInt(text("at"), 10, 64)
+			all = append(all, Audited{time.UnixMilli(at), text("who"), text("why"), text("what"), text("path"),
+				text("until")})
+		}
+		return all, err
+	})
+}
+
+// Usage returns what each limit of the path says now. It takes nothing.
+func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
+	d, err := g.Peek(ctx, a)
+	return Figures(d), err
+}
+
+// Row is what a node has used in a period.
+type Row struct {
+	Path         []string // a level of more than a kilobyte is '#' and its SHA-256
+	Begins, Ends time.Time
+	Used         int64
+	// Sequence is greater than that of every earlier state of the row: the greater one is right.
+	Sequence int64
+	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
+	// may still change the row, which then comes again.
+	Final bool
+}
+
+// exportPage is how many nodes one call of Export reads.
+const exportPage = 100
+
+// Export returns rows of the organisation of the path that have changed since an earlier call returned next;
+// 0: all. Next stays as it was when there are no more. Rows may come twice: keep the one of each path and
+// period with the greatest Sequence.
+func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows []Row, next int64, err error) {
+	next = after
+	err = g.Call(ctx, "export", a, func() error {
+		tag, _, _, err := g.nodeOf(a)
+		if err != nil {
+			return err
+		}
+		changed, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore",
+			g.Key(tag, "rows"), "("+strconv.FormatInt(after, 10), "+inf", "withscores", "limit", 0, exportPage))
+		if err != nil {
+			return err
+		}
+		for _, z := range changed {
+			name, _ := z.Member.(string)
+			fields, err := script.Query(ctx, g.Engine().Runner,
+				redis.NewMapStringStringCmd(ctx, "hgetall", g.Key(tag, keyFields("node", name)...)))
+			if err != nil {
+				return err
+			}
+			for field, value := range fields {
+				if row, ok := rowOf(field, value); ok && row.Sequence > after {
+					row.Path, row.Final = pathOf(name), !row.Ends.After(g.clock())
+					rows = append(rows, row)
+				}
+			}
+			next = int64(z.Score)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return int(a.Sequence - b.Sequence) })
+	return rows, next, nil
+}
+
+// keyFields returns the fields of the key of a node that has the name.
+func keyFields(kind, name string) []string {
+	fields := []string{kind}
+	for _, level := range strings.Split(name, "|")[1:] {
+		if !strings.HasPrefix(level, "#") {
+			level = script.Encode(script.Decode(level))
+		}
+		fields = append(fields, level)
+	}
+	return fields
+}
+
+func rowOf(field, value string) (row Row, ok bool) {
+	if field == "c" {
+		return row, false
+	}
+	if field != "p" {
+		value = field + " " + value
+	}
+	var n [4]int64
+	for i, word := range strings.Fields(value)[:4] {
+		n[i], _ = strconv.ParseInt(word, 10, 64)
+	}
+	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: n[2], Sequence: n[3]}, true
+}
+
+// Describe implements [kit.Describer].
+func (g *Guard) Describe() kit.Description {
+	path := []kit.Field{{Name: "actor", Required: true, Hint: "the path, such as acme|dev|ann"},
+		{Name: "resource"}}
+	change := append(path[:2:2],
+		kit.Field{Name: "for", Kind: kit.FieldDuration, Hint: "such as 1h; empty: for ever"},
+		kit.Field{Name: "who", Required: true, Hint: "who decides this"}, kit.Field{Name: "why"})
+	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
+	until := func(in kit.Input) (t time.Time) {
+		if d := in.Duration("for"); d > 0 {
+			t = time.Now().Add(d)
+		}
+		return t
+	}
+	return kit.Description{
+		Kind:     "budget",
+		Settings: []kit.Detail{{Name: "levels", Value: strings.Join(g.options.Levels, ", ")}},
+		Answers: append(kit.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit, core.ReasonQuota,
+			core.ReasonGone, core.ReasonDayRolled),
+			kit.Answer{Reason: ReasonPaused, Status: 429, Title: "Paused", Detail: "This account is paused.",
+				Type: types + "paused",
+				PageTitle: "Paused", PageDetail: "Your account is paused."},
+			kit.Answer{Reason: ReasonUnknown, Status: 403, Title: "Unknown", Detail: "There is no such account.",
+				Type: types + "unknown",
+				PageTitle: "Unknown account", PageDetail: "There is no account for this request."}),
+		Operations: []kit.Operation{
+			{Name: "usage", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
+				return g.Usage(ctx, in.Attempt())
+			}},
+			{Name: "overrides", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
+				return g.Overrides(ctx, in.Attempt())
+			}},
+			{Name: "audit", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
+				return g.Audit(ctx, in.Attempt())
+			}},
+			{Name: "override", Changes: true, Reversible: true, Fields: append(change[:5:5],
+				kit.Field{Name: "max", Kind: kit.FieldNumber, Hint: "empty: as the application says"},
+				kit.Field{Name: "window", Kind: kit.FieldDuration, Hint: "such as 1m; empty: the period"}),
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					var limits []Limit
+					if in.Text("max") != "" {
+						limits = []Limit{{Max: in.Number("max"), Window: in.Duration("window")}}
+					}
+					return nil, g.Override(ctx, in.Attempt(), limits, until(in), in.Text("who"), in.Text("why"))
+				}},
+			{Name: "pause", Changes: true, Reversible: true, Fields: change,
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return nil, g.Pause(ctx, in.Attempt(), until(in), in.Text("who"), in.Text("why"))
+				}},
+			{Name: "resume", Changes: true, Reversible: true, Fields: append(path[:2:2], change[3:]...),
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return nil, g.Resume(ctx, in.Attempt(), in.Text("who"), in.Text("why"))
+				}},
+			{Name: "export", Fields: append(path[:2:2], kit.Field{Name: "after", Kind: kit.FieldNumber}),
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					rows, next, err := g.Export(ctx, in.Attempt(), in.Number("after"))
+					return map[string]any{"rows": rows, "next": next}, err
+				}},
+		},
+		Ops: []string{"check", "peek", "settle", "refund", "spend", "override", "pause", "resume", "overrides",
+			"audit", "export"},
+	}
+}

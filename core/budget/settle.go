@@ -1,0 +1,100 @@
+package budget
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+)
+
+// Settle implements [core.Guard]: core.Rollback gives all units back, core.CommitCost the difference to what
+// the attempt has really cost. Units beyond the estimate are charged whatever is left.
+func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	actual, costs := end.Cost()
+	if end.Commits() && !costs {
+		return nil
+	}
+	return g.end(ctx, "settle", d, actual)
+}
+
+// Refund gives the units of an allowed attempt back, on all levels. Only the first of Settle, Refund and
+// Spend has an effect.
+func (g *Guard) Refund(ctx context.Context, d core.Decision) error { return g.end(ctx, "refund", d, 0) }
+
+// Spend corrects what an allowed attempt took to what it has really cost.
+func (g *Guard) Spend(ctx context.Context, d core.Decision, actual int64) error {
+	return g.end(ctx, "spend", d, actual)
+}
+
+func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int64) error {
+	if !d.Allowed {
+		return nil
+	}
+	return g.Call(ctx, op, d.Attempt, func() error {
+		t, err := kit.Claimed[*taken](&g.Base, d)
+		if err != nil {
+			return err
+		}
+		if actual < 0 || actual > core.MaxAmount/16 {
+			return fmt.Errorf("%w: an actual cost of %d", core.ErrInvalid, actual)
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.ending == nil {
+			t.ending = &ending{units: d.Attempt.Cost - actual, call: rand.Text()[:6]}
+		}
+		e := t.ending
+		switch {
+		case e.done || e.units == 0:
+			return nil
+		case e.units > 0:
+			mode := "first"
+			if e.sent {
+				mode = "again"
+			}
+			e.sent = true
+			err = g.refund(ctx, t, e.units, t.call, mode)
+		default:
+			err = g.charge(ctx, t, e)
+		}
+		e.done = err == nil
+		return err
+	})
+}
+
+func (g *Guard) refund(ctx context.Context, t *taken, units int64, call, mode string) error {
+	args := []any{units, call, mode, t.stamp}
+	for _, n := range t.nodes {
+		args = append(args, n.name)
+	}
+	_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), refundScript, t.keys, args...)
+	return err
+}
+
+// errRolled means that the server's clock was in other periods than asked for, twice.
+var errRolled = errors.New("the period changed between two calls")
+
+// charge takes units that are spent already. The script knows an ending that it has seen by its name.
+func (g *Guard) charge(ctx context.Context, t *taken, e *ending) error {
+	milli, charged := g.clock().UnixMilli(), &taken{nodes: t.nodes, binding: -1}
+	force := 1
+	if e.sent {
+		force = 2
+	}
+	e.sent = true
+	for range 2 {
+		value, err := g.send(ctx, t, -e.units, e.call, force, milli)
+		if err != nil {
+			return err
+		}
+		again, err := g.read(ctx, new(core.Decision), charged, value, -e.units)
+		if err != nil || !again {
+			return err
+		}
+		milli = charged.stamp / 1000
+	}
+	return errRolled
+}

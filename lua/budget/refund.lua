@@ -1,0 +1,89 @@
+-- Budget: gives units of one attempt back on all levels, once.
+--
+-- KEYS  1 root, 2 rows, then log and node of each level, as in check
+-- ARGV  1 units  to give back
+--       2 call   the name of the attempt's call
+--       3 mode   first; again: an earlier sending may have run; undo: the call itself may not have run, or
+--                arrive later, and then takes nothing
+--       4 stamp  when the attempt took its units, microseconds; of no meaning for undo
+--       then for each level that is present its name, as in check
+-- Returns 1 when it gave them back, 0 when there was nothing to do
+
+local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
+local units, call, mode, stamp = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4])
+local calls = redis.call('HGET', last, 'c') or ''
+
+local state, ran = string.match(calls, call .. '([-+=])(%d+)')
+local full = not state and #calls >= 64 * 24
+if state == '-' or state == '=' or full and mode == 'again' then
+  return 0 -- known to be done, or forgotten whether it is
+end
+calls = full and string.sub(calls, 25) or string.gsub(calls, call .. '%S+ ', '')
+local mark = mode == 'undo' and not state and '-' or '='
+stamp = mode == 'undo' and ran or stamp
+redis.call('HSET', last, 'c', calls .. call .. mark .. string.format('%016d ', stamp or 0))
+if redis.call('PTTL', last) < 120000 then
+  redis.call('PEXPIRE', last, 120000)
+end
+if mark == '-' then
+  return 0
+end
+
+for i = 1, #KEYS / 2 - 1 do
+  local log, node, name = KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i + 4]
+  local header = redis.call('LINDEX', log, '0')
+  if header then
+    local front, tail = string.match(header, '^(.*)|(.*)$')
+    local part, base, late, sum, entries = string.match(front, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local number = math.ceil(stamp / part) - base
+    local low, high, count = 1, entries + 0, 0
+    while low <= high do
+      local middle = math.floor((low + high) / 2)
+      local n, many = string.match(redis.call('LINDEX', log, middle), '^(%d+)%*?(%d*)$')
+      if n + 0 == number then
+        low, high, count = middle, -1, many == '' and 1 or many + 0
+      elseif n + 0 < number then
+        low = middle + 1
+      else
+        high = middle - 1
+      end
+    end
+    local back = math.min(units, count)
+    if back > 0 then
+      redis.call('LSET', log, low, string.format('%d*%d', number, count - back))
+      tail = string.gsub(tail, '(%d+) (%d+) (%d+) %d+ (%d+)', function(window, gone, left, named)
+        left = low <= gone + 0 and left - back or left
+        return string.format('%s %s %d 0 %s', window, gone, left, named)
+      end)
+      redis.call('LSET', log, '0', string.format('%s %s %s %d %s|', part, base, late, sum - back, entries) ..
+        tail)
+    end
+  end
+  local milli, field = math.floor(stamp / 1000), nil
+  for _, each in ipairs(redis.call('HKEYS', node)) do
+    local begins, ends = string.match(each, '^(%d+) (%d+)$')
+    field = ends and begins + 0 <= milli and milli < ends + 0 and each or field
+  end
+  local p = redis.call('HGET', node, 'p')
+  local begins, ends, used, alert
+  if p then
+    begins, ends, used, alert = string.match(p, '^(%d+) (%d+) (%d+) %d+ (%d+)$')
+  end
+  local inForce = p and begins + 0 <= milli and milli < ends + 0
+  if inForce or field then
+    local sequence = redis.call('HINCRBY', root, '=', '1')
+    redis.call('ZADD', rows, sequence, name)
+    if inForce then
+      redis.call('HSET', node, 'p', string.format('%s %s %d %d %s', begins, ends,
+        math.max(used - units, 0), sequence, alert))
+    else
+      local before = string.match(redis.call('HGET', node, field), '^%d+') + 0
+      redis.call('HSET', node, field, string.format('%d %d', math.max(before - units, 0), sequence))
+    end
+    if redis.call('PTTL', root) < 31622400000 / 2 then
+      redis.call('PEXPIRE', root, '31622400000')
+      redis.call('PEXPIRE', rows, '31622400000')
+    end
+  end
+end
+return 1
