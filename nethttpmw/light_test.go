@@ -23,7 +23,7 @@ func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
 // TestARefusedRequestCostsFewAllocations: each refusal was encoded by reflection, and each of its fields had
 // an allocation of its own: 18 of them and 1,424 bytes in all.
 func TestARefusedRequestCostsFewAllocations(t *testing.T) {
-	costs(t, limit.PerDay(1), 7, 1260)
+	costs(t, limit.PerDay(1), 7, 1280) // 1,256, and more under the race detector
 }
 
 // costs fails the test if a request behind the limit costs more than that, after the first one.

@@ -202,14 +202,10 @@ func (r *Rule) check() error {
 	if err := r.checkNil(); err != nil {
 		return err
 	}
-	if err := r.checkCounted(); err != nil {
+	if err := cmp.Or(r.checkCounted(), r.checkUnder()); err != nil {
 		return err
 	}
 	traits := r.Guard.Traits()
-	if want := max(traits.Levels, 1) - 1; len(r.Under) != want || slices.ContainsFunc(r.Under, isNilFunc) {
-		return fmt.Errorf("has %d functions in Under, and its guard %d levels: set one for each level but the "+
-			"last, and none for a guard without levels", len(r.Under), traits.Levels)
-	}
 	switch {
 	case r.Who == nil:
 		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or " +
@@ -233,7 +229,16 @@ func (r *Rule) check() error {
 	return nil
 }
 
-func isNilFunc(f keyfuncs.Func) bool { return f == nil }
+// checkUnder finds an Under that does not fit the levels of the guard.
+func (r *Rule) checkUnder() error {
+	levels := r.Guard.Traits().Levels
+	missing := slices.ContainsFunc(r.Under, func(f keyfuncs.Func) bool { return f == nil })
+	if len(r.Under) == max(levels, 1)-1 && !missing {
+		return nil
+	}
+	return fmt.Errorf("has %d functions in Under, and its guard %d levels: set a function for each level but "+
+		"the last, and none for a guard without levels", len(r.Under), levels)
+}
 
 // checkNil finds fields that hold nil pointers.
 func (r *Rule) checkNil() error {

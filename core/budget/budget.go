@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,29 +210,16 @@ func (n *node) check() error {
 	var periods, windows []Limit
 	n.part = 0
 	for _, l := range n.limits {
-		bad := ""
-		part := int64(100)
-		switch {
-		case (l.Window == 0) == (l.Period == nil):
-			bad = "set exactly one of Window and Period"
-		case l.Max < 0 || l.Max > core.MaxAmount/16:
-			bad = "Max is out of range"
-		case l.Period != nil:
+		if wrong := l.check(); wrong != "" {
+			return fmt.Errorf("%w: the limits of %q: %s", core.ErrInvalid, n.path, wrong)
+		}
+		if l.Period != nil {
 			periods = append(periods, l)
 			continue
-		case l.Window < time.Millisecond || l.Window > kit.MaxTTL || l.Window%time.Millisecond != 0:
-			bad = "a Window has whole milliseconds, 366 days at most"
-		case l.Overage != Hard:
-			bad = "a window has no Overage"
-		case l.Resolution == 0 && l.Max > 10_000:
-			bad = "a window with more than 10,000 units needs a Resolution"
-		case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > 10_000):
-			bad = "a Resolution is 2 to 10,000"
-		case l.Resolution != 0:
-			part = max(l.Window.Microseconds()/int64(l.Resolution), 100)
 		}
-		if bad != "" {
-			return fmt.Errorf("%w: the limits of %q: %s", core.ErrInvalid, n.path, bad)
+		part := int64(100)
+		if l.Resolution > 0 {
+			part = max(l.Window.Microseconds()/int64(l.Resolution), part)
 		}
 		if n.part == 0 || part < n.part {
 			n.part = part
@@ -242,8 +230,35 @@ func (n *node) check() error {
 		return fmt.Errorf("%w: the limits of %q: a node has at most four windows and one period",
 			core.ErrInvalid, n.path)
 	}
-	n.limits = append(windows, periods...)
+	n.limits = slices.Concat(windows, periods)
 	return nil
+}
+
+// check returns what is wrong with the limit, if anything.
+func (l Limit) check() string {
+	switch {
+	case (l.Window == 0) == (l.Period == nil):
+		return "set exactly one of Window and Period"
+	case l.Max < 0 || l.Max > core.MaxAmount/16:
+		return "Max is out of range"
+	case l.Period != nil:
+		return ""
+	case l.Overage != Hard:
+		return "a window has no Overage"
+	}
+	return l.checkWindow()
+}
+
+func (l Limit) checkWindow() string {
+	switch {
+	case l.Window < time.Millisecond || l.Window > kit.MaxTTL || l.Window%time.Millisecond != 0:
+		return "a Window has whole milliseconds, 366 days at most"
+	case l.Resolution == 0 && l.Max > 10_000:
+		return "a window with more than 10,000 units needs a Resolution"
+	case l.Resolution != 0 && (l.Resolution < 2 || l.Resolution > 10_000):
+		return "a Resolution is 2 to 10,000"
+	}
+	return ""
 }
 
 // arguments returns the node's texts for the script, at a moment in milliseconds.

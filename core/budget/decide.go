@@ -134,7 +134,7 @@ func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
 			}
 			return err
 		}
-		again, err := g.read(ctx, d, t, value, cost)
+		again, err := g.read(d, t, value, cost)
 		if err != nil || !again {
 			return err
 		}
@@ -170,9 +170,7 @@ func (g *Guard) send(
 }
 
 // read fills in the decision. It reports whether a period was another one than the process thought.
-func (g *Guard) read(
-	ctx context.Context, d *core.Decision, t *taken, value any, cost int64,
-) (again bool, err error) {
+func (g *Guard) read(d *core.Decision, t *taken, value any, cost int64) (again bool, err error) {
 	r := script.ReadReply(value, 3, 128)
 	reason, stamp := r.Text(), r.Number()
 	t.stamp = stamp
@@ -188,6 +186,21 @@ func (g *Guard) read(
 		d.Reason = core.ReasonGone
 		return false, r.Err
 	}
+	if d.Allowed, d.Reason = reason == "ok", core.ReasonOK; !d.Allowed {
+		cost = 0
+	}
+	g.readFigures(r, t, cost)
+	if r.Err != nil {
+		return false, r.Err
+	}
+	t.bind(d.Allowed)
+	t.tell(d)
+	d.SetClaim(t)
+	return false, nil
+}
+
+// readFigures reads the figures of all limits, after the cost, and the alerts.
+func (g *Guard) readFigures(r *script.Reply, t *taken, cost int64) {
 	for _, n := range t.nodes {
 		for _, l := range n.limits {
 			f := Figure{Level: g.options.Levels[n.level], Path: n.path, Limit: l}
@@ -197,9 +210,7 @@ func (g *Guard) read(
 			if wait < 0 {
 				f.RetryAfter = -1
 			}
-			if reason == "ok" {
-				f.Used += cost
-			}
+			f.Used += cost
 			t.figures = append(t.figures, f)
 		}
 	}
@@ -209,29 +220,28 @@ func (g *Guard) read(
 			g.Later(func(ctx context.Context) { g.options.Alert(ctx, alert) })
 		}
 	}
-	if r.Err != nil {
-		return false, r.Err
+}
+
+// tell puts the figures of the binding limit into the decision.
+func (t *taken) tell(d *core.Decision) {
+	if t.binding < 0 {
+		return
 	}
-	d.Allowed, d.Reason = reason == "ok", core.ReasonOK
-	t.bind(d.Allowed)
-	if t.binding >= 0 {
-		f := t.figures[t.binding]
-		d.Limit, d.Remaining, d.ResetAfter = f.Max, f.Remaining(), f.ResetAfter
-		if d.Window = f.Limit.Window; f.Limit.Period != nil {
-			span, _ := f.Limit.Period.At(stamp / 1000) // it was asked before
-			d.Window = script.DurationOf(span.Ends-span.Begins, time.Millisecond)
-		}
-		if !d.Allowed {
-			d.Reason, d.RetryAfter, d.ResetAfter = core.ReasonLimited, max(f.RetryAfter, 0), max(f.RetryAfter, 0)
-			if f.RetryAfter < 0 {
-				d.Reason = core.ReasonOverLimit
-			} else if f.Limit.Period != nil {
-				d.Reason = core.ReasonQuota
-			}
-		}
+	f := t.figures[t.binding]
+	d.Limit, d.Remaining, d.ResetAfter = f.Max, f.Remaining(), f.ResetAfter
+	if d.Window = f.Limit.Window; f.Limit.Period != nil {
+		span, _ := f.Limit.Period.At(t.stamp / 1000) // it was asked before
+		d.Window = script.DurationOf(span.Ends-span.Begins, time.Millisecond)
 	}
-	d.SetClaim(t)
-	return false, nil
+	if d.Allowed {
+		return
+	}
+	d.Reason, d.RetryAfter, d.ResetAfter = core.ReasonLimited, max(f.RetryAfter, 0), max(f.RetryAfter, 0)
+	if f.RetryAfter < 0 {
+		d.Reason = core.ReasonOverLimit
+	} else if f.Limit.Period != nil {
+		d.Reason = core.ReasonQuota
+	}
 }
 
 // bind finds the binding limit. A limit that waiting does not help against comes before all, and one that

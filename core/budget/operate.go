@@ -273,9 +273,9 @@ func rowOf(field, value string) (row Row, ok bool) {
 func (g *Guard) Describe() kit.Description {
 	path := []kit.Field{{Name: "actor", Required: true, Hint: "the path, such as acme|dev|ann"},
 		{Name: "resource"}}
-	change := append(path[:2:2],
-		kit.Field{Name: "for", Kind: kit.FieldDuration, Hint: "such as 1h; empty: for ever"},
-		kit.Field{Name: "who", Required: true, Hint: "who decides this"}, kit.Field{Name: "why"})
+	change := slices.Concat(path, []kit.Field{
+		{Name: "for", Kind: kit.FieldDuration, Hint: "such as 1h; empty: for ever"},
+		{Name: "who", Required: true, Hint: "who decides this"}, {Name: "why"}})
 	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	until := func(in kit.Input) (t time.Time) {
 		if d := in.Duration("for"); d > 0 {
@@ -289,10 +289,10 @@ func (g *Guard) Describe() kit.Description {
 		Answers: append(kit.StandardAnswers(core.ReasonLimited, core.ReasonOverLimit, core.ReasonQuota,
 			core.ReasonGone, core.ReasonDayRolled),
 			kit.Answer{Reason: ReasonPaused, Status: 429, Title: "Paused", Detail: "This account is paused.",
-				Type: types + "paused",
+				Type:      types + "paused",
 				PageTitle: "Paused", PageDetail: "Your account is paused."},
 			kit.Answer{Reason: ReasonUnknown, Status: 403, Title: "Unknown", Detail: "There is no such account.",
-				Type: types + "unknown",
+				Type:      types + "unknown",
 				PageTitle: "Unknown account", PageDetail: "There is no account for this request."}),
 		Operations: []kit.Operation{
 			{Name: "usage", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {

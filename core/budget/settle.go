@@ -90,7 +90,7 @@ func (g *Guard) charge(ctx context.Context, t *taken, e *ending) error {
 		if err != nil {
 			return err
 		}
-		again, err := g.read(ctx, new(core.Decision), charged, value, -e.units)
+		again, err := g.read(new(core.Decision), charged, value, -e.units)
 		if err != nil || !again {
 			return err
 		}

@@ -12,9 +12,9 @@ import (
 // A Period returns the period that an instant is in: from begins on, up to but not including ends. Both are
 // whole milliseconds. Periods follow one another without gap or overlap, so each instant is in exactly one.
 //
-// [Daily], [Weekly], [Monthly], [MonthlyOn] and [Every] make periods. A function of your own, for example for terms or
-// seasons, must be safe for concurrent use, because every attempt calls it, and must give the same answer
-// in every process.
+// [Daily], [Weekly], [Monthly], [MonthlyOn] and [Every] make periods. A function of your own, for example for
+// terms or seasons, must be safe for concurrent use, because every attempt calls it, and must give the same
+// answer in every process.
 type Period func(t time.Time) (begins, ends time.Time)
 
 // Daily makes periods of the days of a time zone's calendar. A day on which the clocks change has 23 or 25

@@ -8,8 +8,8 @@
 --       then for each level that is present, the outermost first:
 --       log      list: "part base late units entries|window gone left next named ...", then the entries: n, a
 --                unit in part base + n, or n*c, c units. Each window is a view of the log: how many entries
---                at its head have left it, their units, when the next one leaves (0: unknown), and when it was
---                asked for last. late is the moment of the last unit
+--                at its head have left it, their units, when the next one leaves (0: unknown), and when it
+--                was asked for last. late is the moment of the last unit
 --       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" ->
 --                "used sequence" of ended ones; of the last level also c -> its last 64 calls, see below
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
@@ -215,7 +215,7 @@ end
 local function save(l)
   local views, drop, longest = {}, l.entries, 0
   for _, v in ipairs(l.views) do
-    if v.named + v.window > milli then
+    if v.named + v.window + l.part / 1000 + 1 > milli then -- its last unit counts as of the end of a part
       views[#views + 1] = v
       drop, longest = math.min(drop, v.gone), math.max(longest, v.window)
     end
