@@ -59,6 +59,14 @@ type Decision struct {
 type Policy struct {
 	Max    int64
 	Window time.Duration
+	// Name tells the limit from the guard's others, where their windows do not, such as "org" and "user". The
+	// fields below are set if it is.
+	Name string
+	// Remaining and ResetAfter are those of this limit: see Decision.
+	Remaining  int64
+	ResetAfter time.Duration
+	// Binding reports that this limit has decided.
+	Binding bool
 }
 
 // Policies returns all limits that applied to the attempt, for guards that have several, as rate limits do.

@@ -123,7 +123,13 @@ func (f *Refusal) appendPolicies(body []byte) []byte {
 	}
 	body = append(body, `,"violated-policies":["`...)
 	// What it appends needs no escapes in JSON.
-	body = appendPolicyName(body, f.Decision.Guard, f.Decision.Policies(), f.Decision.Window)
+	limits, binding := f.Decision.Policies(), core.Policy{Window: f.Decision.Window}
+	for _, l := range limits {
+		if l.Binding {
+			binding = l
+		}
+	}
+	body = appendPolicyName(body, f.Decision.Guard, len(limits), binding)
 	return append(body, `"]`...)
 }
 

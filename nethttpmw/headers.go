@@ -25,7 +25,8 @@ import (
 // is the first moment at which asking again can help. There is no t where the guard does not know it. A
 // policy has the name of its guard. If a guard has several limits, the names contain the window, as in
 // "api/1s" and "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one
-// closest to its end. Several rules add several items, also if they are in several middlewares. A rule that
+// closest to its end. A guard with levels names those, as in "api/org" and "api/user", and RateLimit has all
+// of them. Several rules add several items, also if they are in several middlewares. A rule that
 // let the request pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see
 // [Rollout]).
 //
@@ -186,18 +187,22 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 
 // appendPolicies appends an item for each limit of the guard.
 func (s *advertised) appendPolicies(b []byte) []byte {
-	if len(s.limits) < 2 {
-		return s.appendPolicy(b, s.decision.Limit, s.decision.Window)
+	if !named(s.limits) && len(s.limits) < 2 {
+		return s.appendPolicy(b, core.Policy{Max: s.decision.Limit, Window: s.decision.Window})
 	}
 	for _, l := range s.limits {
-		b = s.appendPolicy(b, l.Max, l.Window)
+		b = s.appendPolicy(b, l)
 	}
 	return b
 }
 
-func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []byte {
-	b = s.appendItem(b, window)
-	b = appendParameter(b, ";q=", most)
+// named reports whether the limits have names, and figures of their own.
+func named(limits []core.Policy) bool { return len(limits) > 0 && limits[0].Name != "" }
+
+func (s *advertised) appendPolicy(b []byte, l core.Policy) []byte {
+	window := l.Window
+	b = s.appendItem(b, l)
+	b = appendParameter(b, ";q=", l.Max)
 	if s.unit != kit.UnitRequests {
 		b = append(b, `;qu="`...)
 		b = appendPrintable(b, s.unit)
@@ -210,7 +215,7 @@ func (s *advertised) appendPolicy(b []byte, most int64, window time.Duration) []
 	return appendKey(b, s.key)
 }
 
-// appendLimit appends the item of the binding limit.
+// appendLimit appends the item of the binding limit, or those of all that have names.
 func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	d := &s.decision
 	remaining, all := s.left()
@@ -222,10 +227,12 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	case d.Window > 0:
 		reset = wholeSeconds(d.ResetAfter)
 	}
-	b = s.appendItem(b, d.Window)
-	b = appendParameter(b, ";r=", remaining)
-	if reset > 0 {
-		b = appendParameter(b, ";t=", reset)
+	if named(s.limits) {
+		for _, l := range s.limits {
+			b = s.appendFigures(b, l, l.Remaining+remaining-d.Remaining, wholeSeconds(l.ResetAfter))
+		}
+	} else {
+		b = s.appendFigures(b, core.Policy{Window: d.Window}, remaining, reset)
 	}
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
@@ -233,28 +240,42 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	if l := f.legacy(); s.rule.Headers.Legacy && (l == nil || remaining < l.remaining) {
 		f.more().legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
 	}
+	return b
+}
+
+// appendFigures appends the item of a limit: units left, and the seconds until there is one more, if there
+// are any.
+func (s *advertised) appendFigures(b []byte, l core.Policy, remaining, reset int64) []byte {
+	b = s.appendItem(b, l)
+	b = appendParameter(b, ";r=", remaining)
+	if reset > 0 {
+		b = appendParameter(b, ";t=", reset)
+	}
 	return appendKey(b, s.key)
 }
 
 // appendItem begins an item of a List (RFC 9651) with a String, the name of the policy.
-func (s *advertised) appendItem(b []byte, window time.Duration) []byte {
+func (s *advertised) appendItem(b []byte, l core.Policy) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
 	b = append(b, '"')
-	b = appendPolicyName(b, s.decision.Guard, s.limits, window)
+	b = appendPolicyName(b, s.decision.Guard, len(s.limits), l)
 	return append(b, '"')
 }
 
 // appendPolicyName appends the name of the policy of one of a guard's limits. Names of guards contain no
 // slash, so no other guard has this policy name.
-func appendPolicyName(b []byte, guard string, limits []core.Policy, window time.Duration) []byte {
+func appendPolicyName(b []byte, guard string, limits int, l core.Policy) []byte {
 	b = appendPrintable(b, guard)
-	if len(limits) < 2 {
+	if l.Name == "" && limits < 2 {
 		return b
 	}
 	b = append(b, '/')
+	window := l.Window
 	switch {
+	case l.Name != "":
+		return appendPrintable(b, l.Name)
 	case window%time.Hour == 0:
 		return append(strconv.AppendInt(b, int64(window/time.Hour), 10), 'h')
 	case window%time.Minute == 0:

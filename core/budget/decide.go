@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,13 +53,37 @@ type ending struct {
 	done  bool
 }
 
-// Policies implements what [core.Decision.Policies] asks for.
+// Policies implements what [core.Decision.Policies] asks for. A policy has the name of its level, and that of
+// the limit if the level has several.
 func (t *taken) Policies() []core.Policy {
-	all := make([]core.Policy, len(t.figures))
+	all, limits := make([]core.Policy, len(t.figures)), map[string]int{}
+	for _, f := range t.figures {
+		limits[f.Level]++
+	}
 	for i, f := range t.figures {
-		all[i] = core.Policy{Max: f.Max, Window: f.Limit.Window}
+		all[i] = core.Policy{Max: f.Max, Window: f.Limit.Window, Name: f.Level, Remaining: f.Remaining(),
+			ResetAfter: max(f.ResetAfter, f.RetryAfter), Binding: i == t.binding}
+		switch {
+		case limits[f.Level] < 2:
+		case f.Limit.Period != nil:
+			all[i].Name += "/period"
+		default:
+			all[i].Name += "/" + shortOf(f.Limit.Window)
+		}
 	}
 	return all
+}
+
+// shortOf returns a window as in "1m" and "36h".
+func shortOf(window time.Duration) string {
+	text := window.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // Figures returns what all limits of the attempt's path say after the decision, the outermost first.

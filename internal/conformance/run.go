@@ -111,6 +111,7 @@ var checks = []check{
 	{"a pass outlasts a refusal by a rule inside", passesOutlastRefusals, real, adapter},
 	{"a closed room says why", closedRoomsSayWhy, real, pipeline},
 	{"who came before the opening can check the draw", drawsCanBeChecked, real, pipeline},
+	{"the levels of a path are told apart", levelsAreToldApart, real, adapter},
 	{"a room in the shadow sets nothing", roomsInTheShadowSetNothing, real, pipeline},
 	{"an application has its own page for who waits", pagesOfTheApplicationForWhoWaits, real, adapter},
 	{"browsers on this machine keep tickets by HTTP", ticketsOnThisMachine, real, adapter},
