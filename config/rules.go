@@ -22,6 +22,7 @@ type ruleSpec struct {
 	bans            string
 	rollout         *rolloutSpec
 	who, what       key
+	under           []key
 	which, id, from key
 	headers         headersSpec
 	deny, allow     string
@@ -125,6 +126,8 @@ var ruleFields = object(
 		func(r *ruleSpec) *string { return &r.guard })),
 	must(in("who", "The key function that finds who acts, such as ip or {user: uid}.", anyKey(),
 		func(r *ruleSpec) *key { return &r.who })),
+	in("under", "For guards with levels: whom the actor is under, the outermost first, such as [{user: org}].",
+		listOf(anyKey(), false), func(r *ruleSpec) *[]key { return &r.under }),
 	in("what", "What it is about: the poll, the item on sale, the route.", anyKey(),
 		func(r *ruleSpec) *key { return &r.what }),
 	in("which", "Which of several: the choice of a voter, the item of a quota.", anyKey(),
@@ -172,6 +175,9 @@ func anyRule() form[*ruleSpec] {
 		r.node, r.at = n, at
 		r.rule.Who, r.rule.What, r.rule.Which = r.who.find, r.what.find, r.which.find
 		r.rule.ID, r.rule.Origin = r.id.find, r.from.find
+		for _, k := range r.under {
+			r.rule.Under = append(r.rule.Under, k.find)
+		}
 		r.rule.Headers = r.headers.Headers
 		r.rule.Headers.PartitionKey = r.headers.partition.find
 		if failed := r.failed; failed != nil {
@@ -268,6 +274,10 @@ func (d *reader) checkNeeds(c *Config, r *ruleSpec, g core.Guard) {
 	}
 	if traits.NeedsItem && lacks("which") {
 		d.mistakeIn(r, "which", "missing: name which of several, such as {form: choice}")
+	}
+	if want := max(traits.Levels, 1) - 1; len(r.under) != want {
+		d.mistakeIn(r, "under", "%d key functions, but the guard %s has %d levels: write one for each level but "+
+			"the last, and none for a guard without levels", len(r.under), quote(r.guard), traits.Levels)
 	}
 	if !lacks("which") && d.tiered(c, r.guard) {
 		d.mistakeIn(r, "which", "the guard %s has tiers, which take its place: leave it out", quote(r.guard))
