@@ -294,8 +294,11 @@ func (c *crowd) counts(ctx context.Context) (roomCounts, error) {
 			waiting++
 		}
 	}
-	if n.State == "closed" {
+	switch {
+	case n.State == "closed":
 		n.Waiting = waiting
+	case n.State == "open" && !c.open:
+		n.State = "paused" // as it will be in a moment, until the draw is told
 	}
 	return n, nil
 }
