@@ -1,0 +1,62 @@
+package examples_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/budget"
+	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+var customers = map[string]struct {
+	PerMinute, PerMonth int64
+	Day                 int
+}{"acme": {1000, 100_000, 15}}
+
+func budgetRule(gate *core.Engine, org, team keyfuncs.Func) nethttpmw.Rule {
+	calls := budget.New(gate, "api", budget.Options{Levels: []string{"org", "team", "user"}, Find: find})
+	rule := nethttpmw.Rule{
+		Guard: calls,
+		Under: []keyfuncs.Func{org, team}, // functions of the application, the outermost first
+		Who:   keyfuncs.User("uid"),
+	}
+	return rule
+}
+
+func find(path []string) ([]budget.Limit, error) {
+	switch customer, known := customers[path[0]]; {
+	case !known:
+		return nil, budget.ErrUnknown // refused, never a default
+	case len(path) == 1:
+		return []budget.Limit{
+			{Max: customer.PerMinute, Window: time.Minute},
+			{Max: customer.PerMonth, Period: period.MonthlyOn(customer.Day, time.UTC)},
+		}, nil
+	case len(path) == 3:
+		return []budget.Limit{{Max: 60, Window: time.Minute}}, nil
+	}
+	return nil, nil // teams have no limit of their own
+}
+
+func operateBudget(ctx context.Context, calls *budget.Guard) error {
+	acme := core.Attempt{Actor: "acme"}
+	hour := time.Now().Add(time.Hour)
+	err := calls.Override(ctx, acme, []budget.Limit{{Max: 5000, Window: time.Minute}}, hour, "sue", "launch day")
+	err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+	return err
+}
+
+func TestTheBudgetOfThePage(t *testing.T) {
+	_, _ = budgetRule, operateBudget
+	if _, err := find([]string{"a stranger"}); !errors.Is(err, budget.ErrUnknown) {
+		t.Error(err)
+	}
+	if limits, err := find([]string{"acme"}); len(limits) != 2 || err != nil {
+		t.Error(limits, err)
+	}
+}
