@@ -128,7 +128,7 @@ func (r *mounted) cohort(req *keyfuncs.Request) cohort {
 		return cohortEnforced
 	}
 	at := uint64(wholeShare - 1)
-	if actor, err := text("who", r.Who, req); err == nil {
+	if actor, err := r.actor(req); err == nil {
 		at = cohortNumber(r.name, actor)
 	}
 	switch {

@@ -374,7 +374,8 @@ func (r *mounted) actor(req *keyfuncs.Request) (string, error) {
 	path := make([]string, 0, len(r.Under)+1)
 	for i, under := range r.Under {
 		level, err := text("under", under, req)
-		if err != nil && (i == 0 || !errors.Is(err, keyfuncs.ErrMissing)) {
+		absent := i > 0 && errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrMalformed)
+		if err != nil && !absent {
 			return "", err
 		}
 		path = append(path, level)

@@ -197,6 +197,9 @@ func (h *Handler) ruleOf(rule *nethttpmw.Rule) ruleShown {
 	for _, setting := range t.settings {
 		add(setting.Name, fmt.Sprint(setting.Value))
 	}
+	for _, under := range rule.Under {
+		takes("under", under)
+	}
 	takes("who", rule.Who)
 	takes("what", rule.What)
 	takes("which", rule.Which)
