@@ -255,7 +255,15 @@ func (b *tab) text(selector string) string {
 // eventually waits for a condition in the page.
 func (b *tab) eventually(expression string) {
 	b.Helper()
-	redistest.Eventually(b.T, patience, func() bool { return eval[bool](b, expression) }, expression)
+	redistest.Eventually(b.T, patience, func() bool {
+		ctx, stop := context.WithTimeout(b.ctx, patience)
+		defer stop()
+		yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
+		if err != nil && !strings.Contains(err.Error(), "navigated") { // the page is being loaded
+			b.Fatalf("%.200s: %v", expression, err)
+		}
+		return err == nil && yes
+	}, expression)
 }
 
 // serve starts a server on a free port of the loopback.
