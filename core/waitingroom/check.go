@@ -103,6 +103,9 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if ok && t.who != whoOf(a.Actor) {
 		ok, reason = false, ReasonElsewhere
 	}
+	if ok {
+		v.sent = t
+	}
 	switch {
 	case !ok:
 		err = v.arrive(ctx, reason)
@@ -122,7 +125,8 @@ type visit struct {
 	*Guard
 	d       core.Decision
 	picture *picture
-	now     int64 // by the room's clock, at least
+	now     int64  // by the room's clock, at least
+	sent    ticket // theirs; zero: they have sent none
 }
 
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
@@ -314,14 +318,14 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	if p.lobby == "" && state == open {
 		w.State, w.Opens = "lobby", v.options.Opens
 	}
-	if t.base != 0 {
+	if t.base != 0 && (t != v.sent || len(v.tickets.macs) > 1) { // else it is the one that they have
 		if token := v.tickets.sign(&t); token != v.d.Attempt.Token {
 			v.d.Token = token
 		}
 	}
 	if drawn := parse(p.lobby); v.options.Draw && t.index >= firstPlace &&
 		(p.lobby == "" || t.index-firstPlace < drawn) {
-		w.Number, w.Commitment = t.index-firstPlace, Commitment(p.seed)
+		w.Number, w.Commitment = t.index-firstPlace, p.commitment
 		if p.lobby != "" {
 			w.Seed, w.Drawn = p.seed, drawn
 		}
