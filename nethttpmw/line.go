@@ -114,12 +114,11 @@ func (f *Refusal) lineOf() (l line) {
 }
 
 // appendLine appends how somebody stands who waits, and the script that asks again.
-func (f *Refusal) appendLine(b []byte, lang string) []byte {
+func (f *Refusal) appendLine(b []byte, l *line, lang string) []byte {
 	words := &wordsOfLine[0]
 	if primary, _, _ := strings.Cut(lang, "-"); strings.EqualFold(primary, "zh") {
 		words = &wordsOfLine[1]
 	}
-	l := f.lineOf()
 	b = append(append(append(b, `<div id="line" lang="`...), words.lang...), `" data-wait="`...)
 	b = strconv.AppendInt(b, f.lineWait(), 10)
 	b = append(append(append(b, `" data-state="`...), html.EscapeString(l.state)...), "\">\n"...)
@@ -143,7 +142,7 @@ func (f *Refusal) appendLine(b []byte, lang string) []byte {
 		b = append(append(append(b, '>'), words.estimate...), ` <span id="estimate">`...)
 		b = append(words.appendTime(b, l.estimate), "</span></p>\n"...)
 	}
-	b = words.appendDraw(b, &l)
+	b = words.appendDraw(b, l)
 	return append(append(append(b, `<p id="cookies" hidden>`...), words.cookies...), "</p>\n</div>\n"...)
 }
 

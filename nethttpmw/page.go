@@ -83,12 +83,15 @@ func (f *Refusal) page(text Text, r *http.Request) []byte {
 	b = append(b, "<main dir=\"auto\">\n<h1>"...)
 	b = append(append(b, title...), "</h1>\n<p>"...)
 	b = append(append(b, html.EscapeString(text.Detail)...), "</p>\n"...)
-	if said := f.lineOf().text; said != "" && f.described().PageStatus != 0 {
-		b = append(append(append(b, "<p>"...), html.EscapeString(said)...), "</p>\n"...)
-	}
-	if waits {
-		b = append(f.appendLine(b, langOf(text)), "</main>\n<script>"+lineScript+"</script>\n"...)
-		return append(b, "</body>\n</html>\n"...)
+	if tells := f.described().PageStatus != 0; waits || tells {
+		l := f.lineOf()
+		if tells && l.text != "" {
+			b = append(append(append(b, "<p>"...), html.EscapeString(l.text)...), "</p>\n"...)
+		}
+		if waits {
+			b = append(f.appendLine(b, &l, langOf(text)), "</main>\n<script>"+lineScript+"</script>\n"...)
+			return append(b, "</body>\n</html>\n"...)
+		}
 	}
 	english := text.english()
 	wait := f.RetryAfter()

@@ -103,6 +103,9 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if ok && t.who != whoOf(a.Actor) {
 		ok, reason = false, ReasonElsewhere
 	}
+	if ok {
+		v.sent = t
+	}
 	switch {
 	case !ok:
 		err = v.arrive(ctx, reason)
@@ -122,7 +125,8 @@ type visit struct {
 	*Guard
 	d       core.Decision
 	picture *picture
-	now     int64 // by the room's clock, at least
+	now     int64  // by the room's clock, at least
+	sent    ticket // theirs; zero: they have sent none
 }
 
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
@@ -308,32 +312,38 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	v.d.Limit = p.capacity(v.options.Capacity)
 	state, text := v.stands(p)
 	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
-	if state == closed {
-		reason, v.d.Reason = core.ReasonClosed, core.ReasonClosed
-	}
 	if p.lobby == "" && state == open {
 		w.State, w.Opens = "lobby", v.options.Opens
 	}
-	if t.base != 0 {
-		if token := v.tickets.sign(&t); token != v.d.Attempt.Token {
-			v.d.Token = token
-		}
-	}
+	v.give(t)
 	if drawn := parse(p.lobby); v.options.Draw && t.index >= firstPlace &&
 		(p.lobby == "" || t.index-firstPlace < drawn) {
-		w.Number, w.Commitment = t.index-firstPlace, Commitment(p.seed)
+		w.Number, w.Commitment = t.index-firstPlace, p.commitment
 		if p.lobby != "" {
 			w.Seed, w.Drawn = p.seed, drawn
 		}
 	}
-	if reason != core.ReasonClosed && w.State != "lobby" {
+	switch {
+	case state == closed:
+		v.d.Reason = core.ReasonClosed
+	case w.State == "lobby":
+		v.d.RetryAfter = v.poll(w)
+	default:
 		w.Position = p.ahead(place, v.highest.Load()) + 1
 		w.Estimate = p.estimate(w.Position, v.now, v.options)
-	}
-	if reason != core.ReasonClosed {
 		v.d.RetryAfter = v.poll(w)
 	}
 	v.d.SetClaim(w)
+}
+
+// give gives the visitor a ticket, unless it is the one that they have, signed by the only secret.
+func (v *visit) give(t ticket) {
+	if t.base == 0 || t == v.sent && len(v.tickets.macs) == 1 {
+		return
+	}
+	if token := v.tickets.sign(&t); token != v.d.Attempt.Token {
+		v.d.Token = token
+	}
 }
 
 // poll says when the visitor should ask again: the nearer they are, the sooner, and never all at once.

@@ -44,7 +44,7 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 			Inside: p.inside, Called: p.called, Waiting: p.counts[len(p.counts)-1], Given: p.last - firstPlace + 1,
 			Entered: p.entered, Missed: p.missed}
 		if g.options.Draw {
-			s.Commitment = Commitment(p.seed)
+			s.Commitment = p.commitment
 		}
 		switch {
 		case p.lobby == "" && state == open:

@@ -23,6 +23,7 @@ type picture struct {
 	lobby                    string // how many came before the opening; empty: not open yet
 	quiet, entered, missed   int64
 	state, limit, text, seed string
+	commitment               string
 	counts                   []int64          // how many are here before each size places
 	from, size               int64            // the first place counted, and how many are counted together
 	upTo                     int64            // the last number then
@@ -58,8 +59,8 @@ func (p *picture) place(index int64) int64 {
 	return index
 }
 
-// ahead is how many are here who have a lower place.
-// Highest is the last place that was called since the picture, as far as this process knows.
+// ahead is how many are here who have a lower place. highest is the last place that was called since the
+// picture, as far as this process knows.
 func (p *picture) ahead(place, highest int64) int64 {
 	all := p.counts[len(p.counts)-1]
 	switch n := int64(len(p.counts) - 1); {
@@ -263,6 +264,7 @@ func readPicture(value any, passes int) (*picture, []int64, error) {
 	if r.Err != nil {
 		return nil, nil, r.Err
 	}
+	p.commitment = Commitment(p.seed)
 	p.known = fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
 	return p, untils, p.count(count)
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -252,10 +253,21 @@ func (b *tab) text(selector string) string {
 	return eval[string](b, fmt.Sprintf(`(document.querySelector(%q)||{innerText:"(none)"}).innerText`, selector))
 }
 
-// eventually waits for a condition in the page.
+// loads matches what Chromium says of an expression in a page that another one takes the place of.
+var loads = regexp.MustCompile(`navigated|xecution context|Cannot find context`)
+
+// eventually waits for a condition in the page, also while it is loaded.
 func (b *tab) eventually(expression string) {
 	b.Helper()
-	redistest.Eventually(b.T, patience, func() bool { return eval[bool](b, expression) }, expression)
+	redistest.Eventually(b.T, patience, func() bool {
+		ctx, stop := context.WithTimeout(b.ctx, patience)
+		defer stop()
+		yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
+		if err != nil && !loads.MatchString(err.Error()) {
+			b.Fatalf("%.200s: %v", expression, err)
+		}
+		return err == nil && yes
+	}, expression)
 }
 
 // serve starts a server on a free port of the loopback.
