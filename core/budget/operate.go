@@ -193,9 +193,12 @@ func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
 type Row struct {
 	Path         []string // a level of more than a kilobyte is '#' and its SHA-256
 	Begins, Ends time.Time
-	Used         int64
-	// Sequence is greater than that of every earlier state of the row: the greater one is right.
-	Sequence int64
+	// Used is what was counted, and Restored what was used before, according to [Guard.Restore].
+	Used, Restored int64
+	// First is when the count began: another one means that Redis lost the count before it. A bill adds them.
+	// Sequence is greater than that of every earlier state of the row: the greater one is right. Both are
+	// about the time in microseconds.
+	First, Sequence int64
 	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
 	// may still change the row, which then comes again.
 	Final bool
@@ -256,17 +259,21 @@ func keyFields(kind, name string) []string {
 }
 
 func rowOf(field, value string) (row Row, ok bool) {
-	if field == "c" {
+	words := strings.Fields(value)
+	switch {
+	case field == "p" && len(words) == 7: // as check.lua writes it
+		words = slices.Delete(words, 3, 4)
+	case field != "c" && len(words) == 4:
+		words = append(strings.Fields(field), words...)
+	default:
 		return row, false
 	}
-	if field != "p" {
-		value = field + " " + value
-	}
-	var n [4]int64
-	for i, word := range strings.Fields(value)[:4] {
+	n := make([]int64, len(words))
+	for i, word := range words {
 		n[i], _ = strconv.ParseInt(word, 10, 64)
 	}
-	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: n[2], Sequence: n[3]}, true
+	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: max(n[2]-n[5], 0), Sequence: n[3],
+		First: n[4], Restored: n[5]}, true
 }
 
 // Describe implements [kit.Describer].
