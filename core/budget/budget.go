@@ -129,7 +129,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = kit.MaxTTL
 	}
-	return &Guard{kit.Register(e, "budget", name, checkScript, refundScript, restoreScript, setScript), options, time.Now}
+	base := kit.Register(e, "budget", name, checkScript, refundScript, restoreScript, setScript)
+	return &Guard{base, options, time.Now}
 }
 
 // Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.

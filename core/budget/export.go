@@ -158,8 +158,8 @@ type Difference struct {
 }
 
 // Compare compares rows that a bill has kept, of the organisation of the path, with what is in Redis. Export
-// first, until there are no more rows. Where Redis has less, it lost a count: see [Guard.Restore]. Periods that
-// Redis does not keep any more are left out.
+// first, until there are no more rows. Where Redis has less, it lost a count: see [Guard.Restore]. Periods
+// that Redis does not keep any more are left out.
 func (g *Guard) Compare(ctx context.Context, a core.Attempt, billed []Row) (all []Difference, err error) {
 	type key struct {
 		path         string

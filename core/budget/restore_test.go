@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // export returns all rows that have changed since, as text and as they are.
@@ -104,7 +105,8 @@ func TestABillSurvivesALossOfRedis(t *testing.T) {
 		// A new month begins, and May can still be restored; a month that has not begun cannot.
 		clock.Set(time.Date(2030, 6, 2, 0, 0, 0, 0, time.UTC))
 		guardtest.WantReason(t, guardtest.Check(t, g, of(1, "acme", "dev", "ann")), core.ReasonOK)
-		if n, err := g.Restore(t.Context(), of(1, "acme", "dev", "ann"), start, 50, "sue", ""); n != 70 || err != nil {
+		n, err := g.Restore(t.Context(), of(1, "acme", "dev", "ann"), start, 50, "sue", "")
+		if n != 70 || err != nil {
 			t.Errorf("restored May: %d, %v, want 70", n, err)
 		}
 		wantUsed(t, g, []int64{1, 1}, "acme", "dev", "ann")
@@ -113,7 +115,8 @@ func TestABillSurvivesALossOfRedis(t *testing.T) {
 			used   int64
 			moment time.Time
 			path   []string
-		}{{"", 1, start, []string{"acme"}}, {"sue", -1, start, []string{"acme"}}, {"sue", 1 << 62, start, []string{"acme"}},
+		}{{"", 1, start, []string{"acme"}}, {"sue", -1, start, []string{"acme"}},
+			{"sue", 1 << 62, start, []string{"acme"}},
 			{"sue", 1, start.AddDate(0, 2, 0), []string{"acme"}}, {"sue", 1, start.AddDate(-3, 0, 0), []string{"acme"}},
 			{"sue", 1, start, []string{"acme", "dev"}}} {
 			if _, err := g.Restore(t.Context(), of(1, wrong.path...), wrong.moment, wrong.used, wrong.who,
