@@ -513,7 +513,8 @@ func TestAtMostTheCapacityIsInside(t *testing.T) {
 	})
 }
 
-// TestOneUserFloodsAndTheOthersGoOn: until all flood. What support decides is obeyed, shown, and ends by itself.
+// TestOneUserFloodsAndTheOthersGoOn: until all flood. What support decides is obeyed and shown, and ends by
+// itself.
 func TestOneUserFloodsAndTheOthersGoOn(t *testing.T) {
 	eachDemo(t, func(t *testing.T, d *demo) {
 		if w := send(d, "POST", "/budgets/raise?on=true"); w.Code != 409 {
@@ -541,7 +542,7 @@ func TestOneUserFloodsAndTheOthersGoOn(t *testing.T) {
 		press := func(what string, on bool) {
 			want(t, send(d, "POST", fmt.Sprintf("/budgets/%s?on=%t", what, on)), 204, "")
 		}
-		shown("ann is refused by her own limit", func(c treeCounts) bool { return c.Hit == "user" && c.Refused > 5 })
+		shown("ann is refused", func(c treeCounts) bool { return c.Hit == "user" && c.Refused > 5 })
 		if c := counts(); c.Others > 0 || !strings.Contains(c.Answer, "RateLimit") {
 			t.Errorf("%+v: the others are refused, or there is no answer", c)
 		}

@@ -65,7 +65,8 @@ type treeNode struct {
 	Name string `json:"name"`
 	Used int64  `json:"used"` // by Redis, as is Max
 	Max  int64  `json:"max"`
-	Hit  string `json:"hit"` // of a user, what has just refused them; of others, their level if it has just refused
+	// Hit is what has just refused a user; of the others, their level if it has just refused somebody.
+	Hit string `json:"hit"`
 }
 
 // treeCounts is how the tree stands. Figures of users are counted by the users.
@@ -82,8 +83,8 @@ type treeCounts struct {
 	Answer   string     `json:"answer"` // the last one to ann
 }
 
-// floodTheTree lets one user send far more than the others. The page may let all flood, raise the user's limit
-// for an hour, and pause their team. Events: "counts" while it runs, and "done", with treeCounts.
+// floodTheTree lets one user send far more than the others. The page may let all flood, raise the user's
+// limit for an hour, and pause their team. Events: "counts" while it runs, and "done", with treeCounts.
 func floodTheTree(ctx context.Context, in *instance, send func(string, any)) error {
 	t := in.newTree()
 	defer t.end()

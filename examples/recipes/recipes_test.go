@@ -313,8 +313,8 @@ func TestUpgradesThatFailAreAnsweredByTheLibrary(t *testing.T) {
 func TestTokensAreChargedAsUsed(t *testing.T) {
 	gate, m := newGate(t)
 	used := int64(1000)
-	mux := http.NewServeMux()
-	mux.Handle("POST /models/{model}/answers", Model(gate, map[string]TokenPlan{"acme": {100_000, 150_000, 60_000}},
+	mux, plans := http.NewServeMux(), map[string]TokenPlan{"acme": {100_000, 150_000, 60_000}}
+	mux.Handle("POST /models/{model}/answers", Model(gate, plans,
 		func(*http.Request) iter.Seq2[string, int64] {
 			return func(yield func(string, int64) bool) { _ = yield("Hello", used/2) && yield(", Ann.", used/2) }
 		}))
