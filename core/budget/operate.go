@@ -108,12 +108,12 @@ func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) err
 
 // Decided is what operators have decided about a node.
 type Decided struct {
-	Path   []string
-	Paused bool
+	Path   []string `json:"path"`
+	Paused bool     `json:"paused"`
 	// Limits are those of an override; one without a Window is that of the period.
-	Limits []Limit
+	Limits []Limit `json:"limits,omitempty"`
 	// Until is when it ends; zero: never. It may be over.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Overrides returns what is decided about the organisation of the path and all below it.
@@ -168,10 +168,12 @@ func pathOf(name string) []string {
 
 // Audited is a change by an operator.
 type Audited struct {
-	At             time.Time
-	Who, Why, What string
-	Path           []string
-	Until          time.Time // zero: for ever
+	At    time.Time `json:"at"`
+	Who   string    `json:"who"`
+	Why   string    `json:"why,omitempty"`
+	What  string    `json:"what"`
+	Path  []string  `json:"path"`
+	Until time.Time `json:"until,omitzero"` // zero: for ever
 }
 
 // Audit returns the last changes below the organisation of the path, 1,000 or so, the oldest first.
