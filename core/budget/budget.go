@@ -69,6 +69,18 @@ type Limit struct {
 	Overage Overage
 }
 
+// String returns the limit as in "60 per 1m", and "1000 per period".
+func (l Limit) String() string {
+	per := "period"
+	if l.Window > 0 {
+		per = shortOf(l.Window)
+	}
+	return fmt.Sprintf("%d per %s", l.Max, per)
+}
+
+// MarshalText makes it that in JSON too.
+func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Find returns the limits of a node, at most four windows and one period. It is called in each attempt for
 // each level that is present, with the path down to it: the organisation, then organisation and team, where
 // an absent team is "". It must be quick, and safe for concurrent use. No limits: the node has none of its

@@ -86,11 +86,10 @@ func (g *Guard) Override(
 		}
 		if l.Window > 0 {
 			value += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
-			what += fmt.Sprintf(" %d per %s", l.Max, shortOf(l.Window))
 		} else {
 			value += fmt.Sprintf(" p=%d/%d", l.Max, l.hard())
-			what += fmt.Sprintf(" %d per period", l.Max)
 		}
+		what += " " + l.String()
 	}
 	return g.set(ctx, "override", a, "", value, what, until, who, why)
 }
