@@ -293,7 +293,8 @@ func budgetCall(t *testing.T, c *caller, g *budget.Guard, undoes bool) {
 		return
 	}
 	begins := c.base.UnixMilli()%budgetPeriod.Milliseconds() + day.Milliseconds()
-	in := budgetIn{Op: "check", Call: n, User: c.rng.IntN(budgetUsers), Cost: 1 + c.rng.IntN(2), At: begins + c.at}
+	in := budgetIn{Op: "check", Call: n, User: c.rng.IntN(budgetUsers), Cost: 1 + c.rng.IntN(2)}
+	in.At = begins + c.at
 	switch c.rng.IntN(16) {
 	case 0, 1:
 		operatorCall(t, c, g, in)

@@ -39,6 +39,9 @@ func spenderPlan(path []string) ([]budget.Limit, error) {
 	if strings.HasPrefix(path[0], "burst") {
 		return [][]budget.Limit{{{Max: 52, Window: time.Hour}}, nil, {{Max: 10, Window: time.Hour}}}[len(path)-1], nil
 	}
+	if path[0] == "refunds" {
+		return []budget.Limit{{Max: 1, Period: period.Every(long), Overage: budget.Metered}}, nil
+	}
 	return [][]budget.Limit{
 		{{Max: 60, Window: 300 * ms}, {Max: 1, Period: period.Every(long), Overage: budget.Metered}},
 		{{Max: 30, Window: 200 * ms}},
@@ -112,7 +115,8 @@ func (s *Spender) Burst(call SpendCall, answer *SpendAnswer) error {
 		}
 		all.Go(func() {
 			var one SpendAnswer
-			_ = s.Check(SpendCall{Path: append(slices.Clone(call.Path), user), Cost: 1, Actual: 1}, &one) // it has none
+			attempt := SpendCall{Path: append(slices.Clone(call.Path), user), Cost: 1, Actual: 1}
+			_ = s.Check(attempt, &one) // the answer has the error
 			mu.Lock()
 			defer mu.Unlock()
 			answer.Failed = answer.Failed || one.Failed
@@ -125,10 +129,20 @@ func (s *Spender) Burst(call SpendCall, answer *SpendAnswer) error {
 	return nil
 }
 
-// Override gives a user another limit, as an operator.
-func (s *Spender) Override(call SpendCall, _ *SpendAnswer) error {
-	return s.guard.Override(context.Background(), core.Attempt{Actor: budget.Path(call.Path...)},
-		[]budget.Limit{{Max: call.Max, Window: userWindow}}, time.Time{}, "sue", "")
+// paused and resumed are in place of the Max of an override.
+const paused, resumed = -1, -2
+
+// Decide gives a user another limit, pauses or resumes them, as an operator.
+func (s *Spender) Decide(call SpendCall, _ *SpendAnswer) error {
+	ctx, user := context.Background(), core.Attempt{Actor: budget.Path(call.Path...)}
+	switch call.Max {
+	case paused:
+		return s.guard.Pause(ctx, user, time.Time{}, "sue", "")
+	case resumed:
+		return s.guard.Resume(ctx, user, "sue", "")
+	}
+	limits := []budget.Limit{{Max: call.Max, Window: userWindow}}
+	return s.guard.Override(ctx, user, limits, time.Time{}, "sue", "")
 }
 
 // Drain waits until all that was lost is taken back.
@@ -183,7 +197,8 @@ func startSpenders(t *testing.T, lost float64, deadline time.Duration) *spenders
 	t.Helper()
 	s := &spenders{t: t, server: redistest.StartServer(t), seed: rand.Uint64()}
 	s.env = fmt.Sprintf("%s=%s %v %v", spenderEnv, s.server.Addr(), lost, deadline)
-	s.guard = newSpender(core.New(s.server.Client(t), core.WithPrefix("spenders"), core.WithDeadline(time.Minute)))
+	e := core.New(s.server.Client(t), core.WithPrefix("spenders"), core.WithDeadline(time.Minute))
+	s.guard = newSpender(e)
 	t.Logf("seed %d", s.seed)
 	for range 3 {
 		s.processes = append(s.processes, s.launch())
@@ -387,38 +402,50 @@ func (s *spenders) spend(ctx context.Context, all *sync.WaitGroup, l *ledger) {
 	}
 }
 
-// operate overrides the limit of a user again and again, and wants the next call of each process to obey. A
-// process that is dead does not answer.
+// operate overrides the limit of a user again and again, pauses and resumes them, and wants the next call of
+// each process to obey. A process that is dead does not answer.
 func (s *spenders) operate(ctx context.Context) (obeyed int) {
 	rng := rand.New(rand.NewPCG(s.seed, 100))
 	vip := []string{"another", "dev", "vip"}
-	for ctx.Err() == nil {
-		most := 1 + rng.Int64N(1000)
-		if _, err := s.some(rng).call("Override", SpendCall{Path: vip, Max: most}); err != nil {
-			pass(ctx, 20*ms) // it may have happened, or be about to
-			continue
+	for round := 0; ctx.Err() == nil; round++ {
+		decided := []int64{1 + rng.Int64N(1000)}
+		if round%4 == 3 {
+			decided = []int64{paused, resumed}
 		}
-		var all sync.WaitGroup
-		answers := make([]SpendAnswer, 3)
-		for i, p := range s.all() {
-			all.Go(func() {
-				var err error
-				answers[i], err = p.call("Check", SpendCall{Path: vip, Cost: 1, Actual: 1})
-				answers[i].Failed = answers[i].Failed || err != nil
-			})
-		}
-		all.Wait()
-		for _, answer := range answers {
-			switch {
-			case answer.Failed:
-			case answer.Max != most:
-				s.t.Errorf("a process has a limit of %d after an override to %d", answer.Max, most)
-			default:
-				obeyed++
+		for _, decision := range decided {
+			for { // one that fails may have happened, or be about to
+				if _, err := s.some(rng).call("Decide", SpendCall{Path: vip, Max: decision}); err == nil {
+					break
+				}
+				pass(context.Background(), 20*ms)
+			}
+			for _, answer := range s.each(SpendCall{Path: vip, Cost: 1, Actual: 1}) {
+				switch isPaused := answer.Reason == budget.ReasonPaused; {
+				case answer.Failed:
+				case isPaused != (decision == paused), decision > 0 && answer.Max != decision:
+					s.t.Errorf("a process answers %+v after %d was decided", answer, decision)
+				default:
+					obeyed++
+				}
 			}
 		}
 	}
 	return obeyed
+}
+
+// each lets all processes make an attempt.
+func (s *spenders) each(call SpendCall) []SpendAnswer {
+	var all sync.WaitGroup
+	answers := make([]SpendAnswer, 3)
+	for i, p := range s.all() {
+		all.Go(func() {
+			var err error
+			answers[i], err = p.call("Check", call)
+			answers[i].Failed = answers[i].Failed || err != nil
+		})
+	}
+	all.Wait()
+	return answers
 }
 
 // breakProcesses stops processes, and may kill them.
@@ -506,12 +533,19 @@ func TestARedisThatIsFlushedHarmsNoClient(t *testing.T) {
 	s.spend(ctx, &all, l)
 	admin, flushes := s.server.Client(t), []int64{}
 	for ctx.Err() == nil {
-		pass(ctx, 150*ms)
+		refund := s.processes[0].client.Go("Spender.Check", SpendCall{Path: []string{"refunds", "", ""}, Cost: 1000,
+			After: 100 * ms}, new(SpendAnswer), nil)
+		pass(ctx, 50*ms)
 		at, err := flush(ctx, admin)
 		if err != nil {
 			t.Fatal(err)
 		}
 		flushes = append(flushes, at)
+		s.one(t)
+		if <-refund.Done; refund.Error != nil || refund.Reply.(*SpendAnswer).Unsettled {
+			t.Errorf("a refund after a flush: %+v, %v", refund.Reply, refund.Error)
+		}
+		s.one(t)
 	}
 	all.Wait()
 	s.settled()
@@ -540,6 +574,15 @@ func TestARedisThatIsFlushedHarmsNoClient(t *testing.T) {
 		l.spent = after
 	}
 	t.Logf("%d calls, %d flushes", l.calls, len(flushes))
+}
+
+// one takes a unit beside those that are given back after a flush.
+func (s *spenders) one(t *testing.T) {
+	t.Helper()
+	answer, err := s.processes[1].call("Check", SpendCall{Path: []string{"refunds", "", ""}, Cost: 1, Actual: 1})
+	if err != nil || answer.Failed || answer.Negative {
+		t.Errorf("%+v, %v", answer, err)
+	}
 }
 
 // flush drops all that Redis has, and returns when.
