@@ -17,9 +17,10 @@ import (
 )
 
 var (
-	checkScript  = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
-	refundScript = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
-	setScript    = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
+	checkScript   = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
+	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
+	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.Idempotent)
+	setScript     = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
@@ -128,7 +129,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = kit.MaxTTL
 	}
-	return &Guard{kit.Register(e, "budget", name, checkScript, refundScript, setScript), options, time.Now}
+	base := kit.Register(e, "budget", name, checkScript, refundScript, restoreScript, setScript)
+	return &Guard{base, options, time.Now}
 }
 
 // Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.

@@ -189,93 +189,6 @@ func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
 	return Figures(d), err
 }
 
-// Row is what a node has used in a period.
-type Row struct {
-	Path         []string // a level of more than a kilobyte is '#' and its SHA-256
-	Begins, Ends time.Time
-	// Used is what was counted, and Restored what was used before, according to [Guard.Restore].
-	Used, Restored int64
-	// First is when the count began: another one means that Redis lost the count before it. A bill adds them.
-	// Sequence is greater than that of every earlier state of the row: the greater one is right. Both are
-	// about the time in microseconds.
-	First, Sequence int64
-	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
-	// may still change the row, which then comes again.
-	Final bool
-}
-
-// exportPage is how many nodes one call of Export reads.
-const exportPage = 100
-
-// Export returns rows of the organisation of the path that have changed since an earlier call returned next;
-// 0: all. Next stays as it was when there are no more. Rows may come twice: keep the one of each path and
-// period with the greatest Sequence.
-func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows []Row, next int64, err error) {
-	next = after
-	err = g.Call(ctx, "export", a, func() error {
-		tag, _, _, err := g.nodeOf(a)
-		if err != nil {
-			return err
-		}
-		changed, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore",
-			g.Key(tag, "rows"), "("+strconv.FormatInt(after, 10), "+inf", "withscores", "limit", 0, exportPage))
-		if err != nil {
-			return err
-		}
-		for _, z := range changed {
-			name, _ := z.Member.(string)
-			fields, err := script.Query(ctx, g.Engine().Runner,
-				redis.NewMapStringStringCmd(ctx, "hgetall", g.Key(tag, keyFields("node", name)...)))
-			if err != nil {
-				return err
-			}
-			for field, value := range fields {
-				if row, ok := rowOf(field, value); ok && row.Sequence > after {
-					row.Path, row.Final = pathOf(name), !row.Ends.After(g.clock())
-					rows = append(rows, row)
-				}
-			}
-			next = int64(z.Score)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, after, err
-	}
-	slices.SortFunc(rows, func(a, b Row) int { return int(a.Sequence - b.Sequence) })
-	return rows, next, nil
-}
-
-// keyFields returns the fields of the key of a node that has the name.
-func keyFields(kind, name string) []string {
-	fields := []string{kind}
-	for _, level := range strings.Split(name, "|")[1:] {
-		if !strings.HasPrefix(level, "#") {
-			level = script.Encode(script.Decode(level))
-		}
-		fields = append(fields, level)
-	}
-	return fields
-}
-
-func rowOf(field, value string) (row Row, ok bool) {
-	words := strings.Fields(value)
-	switch {
-	case field == "p" && len(words) == 7: // as check.lua writes it
-		words = slices.Delete(words, 3, 4)
-	case field != "c" && len(words) == 4:
-		words = append(strings.Fields(field), words...)
-	default:
-		return row, false
-	}
-	n := make([]int64, len(words))
-	for i, word := range words {
-		n[i], _ = strconv.ParseInt(word, 10, 64)
-	}
-	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: max(n[2]-n[5], 0), Sequence: n[3],
-		First: n[4], Restored: n[5]}, true
-}
-
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
 	path := []kit.Field{{Name: "actor", Required: true, Hint: "the path, such as acme|dev|ann"},
@@ -329,6 +242,11 @@ func (g *Guard) Describe() kit.Description {
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return nil, g.Resume(ctx, in.Attempt(), in.Text("who"), in.Text("why"))
 				}},
+			{Name: "restore", Changes: true, Fields: append(append(path[:2:2], change[3:]...),
+				kit.Field{Name: "used", Kind: kit.FieldNumber, Required: true, Hint: "in this period, before the loss"}),
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return g.Restore(ctx, in.Attempt(), g.clock(), in.Number("used"), in.Text("who"), in.Text("why"))
+				}},
 			{Name: "export", Fields: append(path[:2:2], kit.Field{Name: "after", Kind: kit.FieldNumber}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					rows, next, err := g.Export(ctx, in.Attempt(), in.Number("after"))
@@ -336,6 +254,6 @@ func (g *Guard) Describe() kit.Description {
 				}},
 		},
 		Ops: []string{"check", "peek", "settle", "refund", "spend", "override", "pause", "resume", "overrides",
-			"audit", "export"},
+			"audit", "export", "restore"},
 	}
 }

@@ -51,8 +51,17 @@ func operateBudget(ctx context.Context, calls *budget.Guard) error {
 	return err
 }
 
+func restoreBudget(ctx context.Context, calls *budget.Guard, acme core.Attempt, billed []budget.Row) error {
+	lost, err := calls.Compare(ctx, acme, billed) // all rows that the bill has
+	for _, d := range lost {
+		node := core.Attempt{Actor: budget.Path(d.Path...)}
+		_, err = calls.Restore(ctx, node, d.Begins, d.Before, "sue", "failover of May 20")
+	}
+	return err
+}
+
 func TestTheBudgetOfThePage(t *testing.T) {
-	_, _ = budgetRule, operateBudget
+	_, _, _ = budgetRule, operateBudget, restoreBudget
 	if _, err := find([]string{"a stranger"}); !errors.Is(err, budget.ErrUnknown) {
 		t.Error(err)
 	}

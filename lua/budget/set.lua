@@ -29,6 +29,6 @@ if ARGV[2] == '' then
   redis.call('HDEL', root, ARGV[1])
 else
   redis.call('HSET', root, ARGV[1], ARGV[2])
-  redis.call('PEXPIRE', root, '31622400000')
+  redis.call('PEXPIRE', root, '63244800000')
 end
 return 1

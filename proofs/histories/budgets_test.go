@@ -53,15 +53,18 @@ func (p *budgetPlan) find(path []string) ([]budget.Limit, error) { return p[len(
 
 func (p *budgetPlan) of(node int) []budget.Limit { return p[min(node, firstUser)] }
 
+// periodOf returns when the period of a moment begins.
+func periodOf(at int64) int64 { return at - at%budgetPeriod.Milliseconds() }
+
 // budgetIn is a call of a budget at a moment of the test's clock.
 type budgetIn struct {
-	Op    string // check, peek, settle, undo, override, pause, resume
+	Op    string // check, peek, settle, undo, override, pause, resume, restore
 	Call  int    // of check, settle and undo: the number of the check
 	User  int    // of these, and of peek
 	Node  int    // of the others
 	Cost  int
 	Spent int   // of settle: what was used of the cost, or beyond it
-	Max   int   // of override; -1: as the plan says
+	Max   int   // of override; -1: as the plan says. Of restore: the units
 	Until int64 // of override and pause; 0: for ever
 	At    int64 // milliseconds since a moment with which a period began, a day and more before the history
 }
@@ -90,9 +93,14 @@ type budgetState struct {
 	until   [budgetNodes]int64    // when they end; 0: never
 	paused  [budgetNodes]bool
 	resumes [budgetNodes]int64 // when pauses end; 0: never
-	undone  set                // calls that were undone before they arrived
+	begun   [budgetNodes]int64 // the latest period for which units were restored
+	before  [budgetNodes][4]restoredUnits
+	undone  set // calls that were undone before they arrived
 	settled set
 }
+
+// restoredUnits were used in a period before its count was lost; a history has four periods at most.
+type restoredUnits struct{ begins, units int64 }
 
 func isOver(until, now int64) bool { return until > 0 && until <= now }
 
@@ -103,7 +111,7 @@ func (s *budgetState) now(p *budgetPlan, in budgetIn) int64 {
 		for _, l := range p.of(node) {
 			last := s.late[node]
 			if l.Period != nil {
-				last -= last % budgetPeriod.Milliseconds()
+				last = max(periodOf(last), s.begun[node])
 			}
 			now = max(now, last)
 		}
@@ -116,13 +124,26 @@ func (s *budgetState) counting(node int, l budget.Limit, now int64) (all []budge
 	for _, u := range s.taken {
 		counts := int64(u.at)+l.Window.Milliseconds() > now
 		if l.Period != nil {
-			counts = int64(u.at)/budgetPeriod.Milliseconds() == now/budgetPeriod.Milliseconds()
+			counts = periodOf(int64(u.at)) == periodOf(now)
 		}
 		if u.cost > 0 && counts && slices.Contains(budgetPaths[u.user], node) {
 			all, used = append(all, u), used+int64(u.cost)
 		}
 	}
+	if l.Period != nil {
+		used += s.restored(node, periodOf(now)).units
+	}
 	return all, used
+}
+
+// restored returns what was restored of a period, or where that can be noted.
+func (s *budgetState) restored(node int, begins int64) *restoredUnits {
+	for i := range s.before[node] {
+		if r := &s.before[node][i]; r.begins == begins || r.begins == 0 {
+			return r
+		}
+	}
+	panic("a history of many periods")
 }
 
 // limit returns what applies to a node: Max, and where it ends.
@@ -178,7 +199,7 @@ func (s *budgetState) ask(p *budgetPlan, in budgetIn, now int64) (out budgetOut)
 // firstMoment returns how long a limit refuses.
 func firstMoment(l budget.Limit, all []budgetUnits, need, ends, now int64) (time.Duration, core.Reason) {
 	if l.Period != nil {
-		return time.Duration(budgetPeriod.Milliseconds()-now%budgetPeriod.Milliseconds()) * ms, core.ReasonQuota
+		return budgetPeriod - time.Duration(now-periodOf(now))*ms, core.ReasonQuota
 	}
 	first := int64(1 << 50)
 	for _, u := range all {
@@ -200,6 +221,13 @@ func (s *budgetState) take(in budgetIn, place, units int, now int64) {
 	for _, node := range budgetPaths[in.User] {
 		s.late[node] = now
 	}
+}
+
+// restore notes what was used before. A later period that has begun stays in force.
+func (s *budgetState) restore(in budgetIn) {
+	begins := periodOf(in.At)
+	*s.restored(in.Node, begins) = restoredUnits{begins, int64(in.Max)}
+	s.begun[in.Node] = max(s.begun[in.Node], begins)
 }
 
 // settle corrects what a check took, once.
@@ -259,6 +287,8 @@ func budgetModel(p *budgetPlan) porcupine.Model {
 			}
 		case "settle":
 			s.settle(p, op)
+		case "restore":
+			s.restore(op)
 		default:
 			s.decide(op)
 		}
@@ -287,17 +317,20 @@ func budgets() []subject {
 // budgetCall makes a check, which it may settle, twice; or it looks; or it decides about a node, as an
 // operator. Where a failover may lose checks nothing is settled: the refund of a lost check may give back
 // units of others.
-func budgetCall(t *testing.T, c *caller, g *budget.Guard, undoes bool) {
+func budgetCall(t *testing.T, c *caller, g *budget.Guard, counts bool) {
 	n, ok := c.next()
 	if !ok {
 		return
 	}
-	begins := c.base.UnixMilli()%budgetPeriod.Milliseconds() + day.Milliseconds()
 	in := budgetIn{Op: "check", Call: n, User: c.rng.IntN(budgetUsers), Cost: 1 + c.rng.IntN(2)}
-	in.At = begins + c.at
+	in.At = c.base.UnixMilli() - periodOf(c.base.UnixMilli()) + day.Milliseconds() + c.at
 	switch c.rng.IntN(16) {
 	case 0, 1:
-		operatorCall(t, c, g, in)
+		if counts && c.rng.IntN(3) == 0 {
+			restoreCall(t, c, g, in)
+		} else {
+			operatorCall(t, c, g, in)
+		}
 		return
 	case 2, 3:
 		in.Op, in.Cost = "peek", 0
@@ -320,7 +353,7 @@ func budgetCall(t *testing.T, c *caller, g *budget.Guard, undoes bool) {
 	switch {
 	case in.Op == "peek":
 		return
-	case !known && undoes:
+	case !known && counts:
 		in.Op = "undo"
 		c.later(in)
 		return
@@ -365,4 +398,14 @@ func operatorCall(t *testing.T, c *caller, g *budget.Guard, in budgetIn) {
 		in.Op, in.Until = "resume", 0
 		c.do(in, func() (any, error) { return nil, g.Resume(t.Context(), a, "sue", "") })
 	}
+}
+
+// restoreCall says what a node had used in the period of the clock.
+func restoreCall(t *testing.T, c *caller, g *budget.Guard, in budgetIn) {
+	in = budgetIn{Op: "restore", Node: c.rng.IntN(budgetNodes), Max: c.rng.IntN(4), At: in.At}
+	moment := c.base.Add(time.Duration(c.at) * ms)
+	c.do(in, func() (any, error) {
+		_, err := g.Restore(t.Context(), attemptOf(c.name, in.Node), moment, int64(in.Max), "sue", "")
+		return nil, err
+	})
 }

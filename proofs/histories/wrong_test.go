@@ -217,6 +217,8 @@ var mutations = []mutation{
 		"now = math.max(now, l.was.begins * 1000)", "now = now"},
 	{"units of the future do not count", "budget", jumping, lua.Source("budget/check"),
 		"now = math.max(now, l.late)", "now = now"},
+	{"what is restored again counts twice", "budget of periods", shared(redistest.Single), lua.Source("budget/restore"),
+		"used - had", "used - 0"},
 	{"a poll has begun before it opens", "votes: change", jumping, lua.Source("votes/vote"),
 		"if now < opens then", "if false then"},
 }
