@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,8 +25,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// spenderEnv tells the test binary that it is a process that spends a budget: the address of Redis, and the
-// share of replies that it loses.
+// spenderEnv tells the test binary that it is a process that spends a budget: the share of replies that it
+// loses, its deadline, and the addresses of Redis.
 const spenderEnv = "GATEHOUSE_HISTORIES_SPENDER"
 
 const (
@@ -45,7 +46,7 @@ func spenderPlan(path []string) ([]budget.Limit, error) {
 	return [][]budget.Limit{
 		{{Max: 60, Window: 300 * ms}, {Max: 1, Period: period.Every(long), Overage: budget.Metered}},
 		{{Max: 30, Window: 200 * ms}},
-		{{Max: 6, Window: userWindow}},
+		{{Max: 3, Window: userWindow}},
 	}[len(path)-1], nil
 }
 
@@ -155,9 +156,11 @@ func newSpender(e *core.Engine) *budget.Guard {
 }
 
 // serveSpender is what a process does until it is killed.
-func serveSpender(t *testing.T, addr string, lost float64, deadline time.Duration) {
-	o, faults := redistest.OptionsOf(addr), redistest.NewFaults(t)
-	if lost > 0 {
+func serveSpender(t *testing.T, words []string) {
+	lost, _ := strconv.ParseFloat(words[0], 64)
+	deadline, _ := time.ParseDuration(words[1])
+	o, faults := redistest.OptionsOf(words[2]), redistest.NewFaults(t)
+	if o.Addrs = words[2:]; lost > 0 {
 		faults.SwallowEvery("evalsha", lost, rand.New(rand.NewPCG(rand.Uint64(), 0)))
 		o.Dialer = faults.Dial
 	}
@@ -178,11 +181,11 @@ func serveSpender(t *testing.T, addr string, lost float64, deadline time.Duratio
 
 // spenders are processes that spend the same budgets.
 type spenders struct {
-	t      *testing.T
-	server *redistest.Server
-	env    string
-	guard  *budget.Guard // of the test
-	seed   uint64
+	t     *testing.T
+	env   string
+	admin redis.UniversalClient
+	guard *budget.Guard // of the test
+	seed  uint64
 
 	mu        sync.Mutex
 	processes []*spender
@@ -193,12 +196,14 @@ type spender struct {
 	client *rpc.Client
 }
 
-func startSpenders(t *testing.T, lost float64, deadline time.Duration) *spenders {
+func startSpenders(
+	t *testing.T, o *redis.UniversalOptions, lost float64, deadline time.Duration,
+) *spenders {
 	t.Helper()
-	s := &spenders{t: t, server: redistest.StartServer(t), seed: rand.Uint64()}
-	s.env = fmt.Sprintf("%s=%s %v %v", spenderEnv, s.server.Addr(), lost, deadline)
-	e := core.New(s.server.Client(t), core.WithPrefix("spenders"), core.WithDeadline(time.Minute))
-	s.guard = newSpender(e)
+	s := &spenders{t: t, admin: redis.NewUniversalClient(o), seed: rand.Uint64()}
+	t.Cleanup(func() { _ = s.admin.Close() })
+	s.env = fmt.Sprintf("%s=%v %v %s", spenderEnv, lost, deadline, strings.Join(o.Addrs, " "))
+	s.guard = newSpender(core.New(s.admin, core.WithPrefix("spenders"), core.WithDeadline(time.Minute)))
 	t.Logf("seed %d", s.seed)
 	for range 3 {
 		s.processes = append(s.processes, s.launch())
@@ -236,17 +241,15 @@ func (p *spender) call(method string, call SpendCall) (answer SpendAnswer, err e
 // in the same organisation, of which all that the limits of the users allow fit. Whatever the order, exactly
 // 10 and 42 pass. The test is also what the processes run.
 func TestABurstOverProcessesAtTheTempoOfTheWire(t *testing.T) {
-	if words := strings.Fields(os.Getenv(spenderEnv)); len(words) == 3 {
-		lost, _ := strconv.ParseFloat(words[1], 64)
-		deadline, _ := time.ParseDuration(words[2])
-		serveSpender(t, words[0], lost, deadline)
+	if words := strings.Fields(os.Getenv(spenderEnv)); len(words) > 2 {
+		serveSpender(t, words)
 		return
 	}
 	rounds := 8
 	if redistest.Soak() {
 		rounds = 300
 	}
-	s := startSpenders(t, 0, time.Minute)
+	s := startSpenders(t, redistest.StartServer(t).Options(), 0, time.Minute)
 	rng := rand.New(rand.NewPCG(s.seed, 0))
 	for round := range rounds {
 		users := make([]string, 542)
@@ -314,6 +317,12 @@ type ledger struct {
 	unsettled   int
 }
 
+func (l *ledger) allowed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.spent)
+}
+
 func (l *ledger) add(call SpendCall, answer SpendAnswer, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -379,7 +388,7 @@ func (s *spenders) spend(ctx context.Context, all *sync.WaitGroup, l *ledger) {
 				}
 				var burst sync.WaitGroup
 				for range n {
-					user := rng.IntN([]int{4, 60}[rng.IntN(2)])
+					user := rng.IntN([]int{8, 60}[rng.IntN(2)])
 					call := SpendCall{Path: []string{"acme", fmt.Sprint("team ", user%3), fmt.Sprint("user ", user)},
 						Cost: 1 + rng.Int64N(2), After: time.Duration(rng.IntN(20)) * ms}
 					if call.Actual = call.Cost; rng.IntN(4) == 0 {
@@ -404,7 +413,7 @@ func (s *spenders) spend(ctx context.Context, all *sync.WaitGroup, l *ledger) {
 
 // operate overrides the limit of a user again and again, pauses and resumes them, and wants the next call of
 // each process to obey. A process that is dead does not answer.
-func (s *spenders) operate(ctx context.Context) (obeyed int) {
+func (s *spenders) operate(ctx context.Context, obeyed *atomic.Int64) {
 	rng := rand.New(rand.NewPCG(s.seed, 100))
 	vip := []string{"another", "dev", "vip"}
 	for round := 0; ctx.Err() == nil; round++ {
@@ -425,12 +434,11 @@ func (s *spenders) operate(ctx context.Context) (obeyed int) {
 				case isPaused != (decision == paused), decision > 0 && answer.Max != decision:
 					s.t.Errorf("a process answers %+v after %d was decided", answer, decision)
 				default:
-					obeyed++
+					obeyed.Add(1)
 				}
 			}
 		}
 	}
-	return obeyed
 }
 
 // each lets all processes make an attempt.
@@ -449,12 +457,12 @@ func (s *spenders) each(call SpendCall) []SpendAnswer {
 }
 
 // breakProcesses stops processes, and may kill them.
-func (s *spenders) breakProcesses(ctx context.Context, kills bool) (acts int) {
+func (s *spenders) breakProcesses(ctx context.Context, kills bool) {
 	rng := rand.New(rand.NewPCG(s.seed, 101))
 	for ctx.Err() == nil {
 		pass(ctx, 100*ms)
 		victim := rng.IntN(len(s.processes))
-		if acts++; kills && rng.IntN(2) == 0 {
+		if kills && rng.IntN(2) == 0 {
 			s.processes[victim].Signal(syscall.SIGKILL)
 			fresh := s.launch()
 			s.mu.Lock()
@@ -466,7 +474,6 @@ func (s *spenders) breakProcesses(ctx context.Context, kills bool) (acts int) {
 		pass(context.Background(), 150*ms)
 		s.processes[victim].Signal(syscall.SIGCONT)
 	}
-	return acts
 }
 
 // settled waits until the processes have taken back what was lost, and returns what counts as metered.
@@ -488,34 +495,70 @@ func (s *spenders) settled() int64 {
 // killed. No level spends more than its Max in any window, each process obeys an override with its next call,
 // and what is metered is what callers have heard, each unit once.
 func TestABudgetOfProcessesThatDie(t *testing.T) {
+	for name, kills := range map[string]bool{"stopped": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			s := startSpenders(t, redistest.StartServer(t).Options(), 0.03, 300*ms)
+			s.live(kills, nil)
+		})
+	}
+	if !redistest.All() {
+		return
+	}
+	t.Run("moving slots", func(t *testing.T) {
+		servers := redistest.StartCluster(t)
+		s := startSpenders(t, servers.Options(), 0.03, 300*ms)
+		slot, to := redistest.Slot("{acme}"), 0
+		s.live(false, func(ctx context.Context) {
+			for ctx.Err() == nil {
+				pass(ctx, 300*ms)
+				from := servers.MasterOfSlot(slot)
+				if to++; servers.MasterOfSlot(to%3*16383/2) == from {
+					continue
+				}
+				m := servers.BeginMigration(t, slot, from, servers.MasterOfSlot(to%3*16383/2))
+				m.MoveKeys(20)
+				pass(ctx, 20*ms)
+				m.Finish()
+			}
+		})
+	})
+}
+
+// live lets the processes spend for a while, until there is enough to judge. Meanwhile more happens.
+func (s *spenders) live(kills bool, more func(ctx context.Context)) {
+	s.t.Helper()
 	length := 1500 * ms
 	if redistest.Soak() {
 		length = time.Minute
 	}
-	for name, kills := range map[string]bool{"stopped": false, "killed": true} {
-		t.Run(name, func(t *testing.T) {
-			s, l := startSpenders(t, 0.03, 300*ms), &ledger{kills: kills}
-			ctx, cancel := context.WithTimeout(t.Context(), length)
-			defer cancel()
-			var all sync.WaitGroup
-			s.spend(ctx, &all, l)
-			obeyed := 0
-			all.Go(func() { obeyed = s.operate(ctx) })
-			acts := s.breakProcesses(ctx, kills)
-			all.Wait()
-			used := s.settled()
-			if used < l.least || used > l.most {
-				t.Errorf("%d units are metered, and callers know of %d to %d", used, l.least, l.most)
-			}
-			if faults := exceeded(l.spent); len(faults) > 0 {
-				t.Errorf("%d windows with too much, the first: %s", len(faults), faults[0])
-			}
-			t.Logf("%d calls, %d failed, %d allowed, %d unsettled; %d units, known %d to %d; obeyed %d; %d faults",
-				l.calls, l.failed, len(l.spent), l.unsettled, used, l.least, l.most, obeyed, acts)
-			if len(l.spent) < 60 || obeyed < 10 { // a busy machine has fewer
-				t.Error("the history says little")
-			}
-		})
+	l := &ledger{kills: kills}
+	ctx, cancel := context.WithTimeout(s.t.Context(), length+20*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	var obeyed atomic.Int64
+	s.spend(ctx, &all, l)
+	all.Go(func() { s.operate(ctx, &obeyed) })
+	all.Go(func() { s.breakProcesses(ctx, kills) })
+	if more != nil {
+		all.Go(func() { more(ctx) })
+	}
+	pass(ctx, length)
+	for ctx.Err() == nil && (obeyed.Load() < 10 || l.allowed() < 60) { // on a busy machine
+		pass(ctx, 100*ms)
+	}
+	cancel()
+	all.Wait()
+	used := s.settled()
+	if used < l.least || used > l.most {
+		s.t.Errorf("%d units are metered, and callers know of %d to %d", used, l.least, l.most)
+	}
+	if faults := exceeded(l.spent); len(faults) > 0 {
+		s.t.Errorf("%d windows with too much, the first: %s", len(faults), faults[0])
+	}
+	s.t.Logf("%d calls, %d failed, %d allowed, %d unsettled; %d units, known %d to %d; obeyed %d", l.calls,
+		l.failed, l.allowed(), l.unsettled, used, l.least, l.most, obeyed.Load())
+	if l.allowed() < 60 || obeyed.Load() < 10 {
+		s.t.Error("the history says little")
 	}
 }
 
@@ -526,17 +569,17 @@ func TestARedisThatIsFlushedHarmsNoClient(t *testing.T) {
 	if redistest.Soak() {
 		length = time.Minute
 	}
-	s, l := startSpenders(t, 0, time.Minute), &ledger{}
+	s, l := startSpenders(t, redistest.StartServer(t).Options(), 0, time.Minute), &ledger{}
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	var all sync.WaitGroup
 	s.spend(ctx, &all, l)
-	admin, flushes := s.server.Client(t), []int64{}
+	var flushes []int64
 	for ctx.Err() == nil {
 		refund := s.processes[0].client.Go("Spender.Check", SpendCall{Path: []string{"refunds", "", ""}, Cost: 1000,
 			After: 100 * ms}, new(SpendAnswer), nil)
 		pass(ctx, 50*ms)
-		at, err := flush(ctx, admin)
+		at, err := s.flush(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -586,9 +629,9 @@ func (s *spenders) one(t *testing.T) {
 }
 
 // flush drops all that Redis has, and returns when.
-func flush(ctx context.Context, rdb *redis.Client) (at int64, err error) {
+func (s *spenders) flush(ctx context.Context) (at int64, err error) {
 	var now *redis.TimeCmd
-	_, err = rdb.TxPipelined(context.WithoutCancel(ctx), func(p redis.Pipeliner) error {
+	_, err = s.admin.TxPipelined(context.WithoutCancel(ctx), func(p redis.Pipeliner) error {
 		p.FlushAll(ctx)
 		now = p.Time(ctx)
 		return nil
@@ -598,7 +641,7 @@ func flush(ctx context.Context, rdb *redis.Client) (at int64, err error) {
 
 // TestWindowsWithTooMuchAreFound at each level.
 func TestWindowsWithTooMuchAreFound(t *testing.T) {
-	for level, most := range []int64{60, 30, 6} {
+	for level, most := range []int64{60, 30, 3} {
 		var all []spent
 		for i := range most + 1 {
 			path := []string{"acme", "team", "ann"}
