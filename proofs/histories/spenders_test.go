@@ -493,7 +493,8 @@ func (s *spenders) settled() int64 {
 
 // TestABudgetOfProcessesThatDie lets three processes spend a budget, which lose replies, and are stopped and
 // killed. No level spends more than its Max in any window, each process obeys an override with its next call,
-// and what is metered is what callers have heard, each unit once.
+// and what is metered is what callers have heard, each unit once. So is the bill, which is exported all the
+// time.
 func TestABudgetOfProcessesThatDie(t *testing.T) {
 	for name, kills := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -524,6 +525,31 @@ func TestABudgetOfProcessesThatDie(t *testing.T) {
 	})
 }
 
+// bill is the row of the organisation that has the greatest sequence, and where an export goes on.
+type bill struct {
+	last budget.Row
+	next int64
+}
+
+// export reads what has changed since the last time.
+func (s *spenders) export(b *bill) {
+	for {
+		rows, next, err := s.guard.Export(context.Background(), core.Attempt{Actor: "acme"}, b.next)
+		if err != nil {
+			s.t.Errorf("an export: %v", err)
+		}
+		for _, row := range rows {
+			if len(row.Path) == 1 && row.Sequence > b.last.Sequence {
+				b.last = row
+			}
+		}
+		if next == b.next {
+			return
+		}
+		b.next = next
+	}
+}
+
 // live lets the processes spend for a while, until there is enough to judge. Meanwhile more happens.
 func (s *spenders) live(kills bool, more func(ctx context.Context)) {
 	s.t.Helper()
@@ -539,6 +565,12 @@ func (s *spenders) live(kills bool, more func(ctx context.Context)) {
 	s.spend(ctx, &all, l)
 	all.Go(func() { s.operate(ctx, &obeyed) })
 	all.Go(func() { s.breakProcesses(ctx, kills) })
+	var billed bill
+	all.Go(func() {
+		for ; ctx.Err() == nil; pass(ctx, 10*ms) {
+			s.export(&billed)
+		}
+	})
 	if more != nil {
 		all.Go(func() { more(ctx) })
 	}
@@ -551,6 +583,9 @@ func (s *spenders) live(kills bool, more func(ctx context.Context)) {
 	used := s.settled()
 	if used < l.least || used > l.most {
 		s.t.Errorf("%d units are metered, and callers know of %d to %d", used, l.least, l.most)
+	}
+	if s.export(&billed); billed.last.Used != used {
+		s.t.Errorf("%d units are metered, and the bill has %+v", used, billed.last)
 	}
 	if faults := exceeded(l.spent); len(faults) > 0 {
 		s.t.Errorf("%d windows with too much, the first: %s", len(faults), faults[0])
