@@ -243,7 +243,7 @@ func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 		must(g.Override(t.Context(), acme, nil, time.Time{}, "sue", ""))
 		check(core.ReasonLimited)
 		if all, err := g.Audit(t.Context(), acme); err != nil || len(all) != 6 || all[0].Who != "sue" ||
-			all[0].Why != "launch" || all[0].Path != "acme" {
+			all[0].Why != "launch" || Path(all[0].Path...) != "acme" {
 			t.Errorf("the audit has %+v, %v", all, err)
 		}
 	})

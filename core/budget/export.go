@@ -31,6 +31,12 @@ type Row struct {
 	Final bool
 }
 
+// Exported is what the operation "export" returns: see [Guard.Export].
+type Exported struct {
+	Rows []Row `json:"rows"`
+	Next int64 `json:"next"`
+}
+
 // exportPage is how many nodes one call of Export reads.
 const exportPage = 100
 

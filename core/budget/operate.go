@@ -32,8 +32,8 @@ func (g *Guard) nodeOf(a core.Attempt) (tag string, names, path []string, err er
 }
 
 // set notes what an operator decides about a node, under a field of the root.
-func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value string, until time.Time,
-	who, why string,
+func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value, what string,
+	until time.Time, who, why string,
 ) error {
 	return g.Call(ctx, op, a, func() error {
 		tag, names, path, err := g.nodeOf(a)
@@ -45,7 +45,7 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value 
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			strings.TrimSpace(op+" "+value), Path(path...), untilText(until), g.Engine().ScriptNow(time.Millisecond))
+			what, Path(path...), untilText(until), g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
@@ -58,6 +58,14 @@ func untilText(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
+// untilOf reads what untilText writes.
+func untilOf(text string) (t time.Time) {
+	if ends, _ := strconv.ParseInt(text, 10, 64); ends > 0 {
+		t = time.UnixMilli(ends)
+	}
+	return t
+}
+
 // Override gives the node that the Actor of a is a path to other limits, until a moment; the zero Time: for
 // ever. Each one applies to the node's limit with that Window, or, without a Window, to that of its period;
 // the node's other limits stay. No limits: those of the application apply again. The path may end at any
@@ -68,9 +76,9 @@ func untilText(t time.Time) string {
 func (g *Guard) Override(
 	ctx context.Context, a core.Attempt, limits []Limit, until time.Time, who, why string,
 ) error {
-	value := ""
+	value, what := "", "no override"
 	if len(limits) > 0 {
-		value = untilText(until)
+		value, what = untilText(until), "override:"
 	}
 	for _, l := range limits {
 		if l.Max < 0 || l.Max > core.MaxAmount/16 || l.Window < 0 || l.Window > 0 && l.Overage != Hard {
@@ -78,22 +86,24 @@ func (g *Guard) Override(
 		}
 		if l.Window > 0 {
 			value += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
+			what += fmt.Sprintf(" %d per %s", l.Max, shortOf(l.Window))
 		} else {
 			value += fmt.Sprintf(" p=%d/%d", l.Max, l.hard())
+			what += fmt.Sprintf(" %d per period", l.Max)
 		}
 	}
-	return g.set(ctx, "override", a, "", value, until, who, why)
+	return g.set(ctx, "override", a, "", value, what, until, who, why)
 }
 
 // Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
 // obeys with its next call.
 func (g *Guard) Pause(ctx context.Context, a core.Attempt, until time.Time, who, why string) error {
-	return g.set(ctx, "pause", a, "!", untilText(until), until, who, why)
+	return g.set(ctx, "pause", a, "!", untilText(until), "pause", until, who, why)
 }
 
 // Resume ends a pause.
 func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) error {
-	return g.set(ctx, "resume", a, "!", "", time.Time{}, who, why)
+	return g.set(ctx, "resume", a, "!", "", "resume", time.Time{}, who, why)
 }
 
 // Decided is what operators have decided about a node.
@@ -121,9 +131,7 @@ func (g *Guard) Overrides(ctx context.Context, a core.Attempt) ([]Decided, error
 			}
 			words, d := strings.Fields(value), Decided{Paused: field[0] == '!'}
 			d.Path = pathOf(strings.TrimPrefix(field, "!"))
-			if ends, _ := strconv.ParseInt(words[0], 10, 64); ends > 0 {
-				d.Until = time.UnixMilli(ends)
-			}
+			d.Until = untilOf(words[0])
 			for _, word := range words[1:] {
 				d.Limits = append(d.Limits, limitOf(word))
 			}
@@ -160,8 +168,10 @@ func pathOf(name string) []string {
 
 // Audited is a change by an operator.
 type Audited struct {
-	At                          time.Time
-	Who, Why, What, Path, Until string
+	At             time.Time
+	Who, Why, What string
+	Path           []string
+	Until          time.Time // zero: for ever
 }
 
 // Audit returns the last changes below the organisation of the path, 1,000 or so, the oldest first.
@@ -176,8 +186,8 @@ func (g *Guard) Audit(ctx context.Context, a core.Attempt) ([]Audited, error) {
 		for _, m := range messages {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)
-			all = append(all, Audited{time.UnixMilli(at), text("who"), text("why"), text("what"), text("path"),
-				text("until")})
+			all = append(all, Audited{time.UnixMilli(at), text("who"), text("why"), text("what"),
+				splitPath(text("path")), untilOf(text("until"))})
 		}
 		return all, err
 	})
@@ -250,7 +260,7 @@ func (g *Guard) Describe() kit.Description {
 			{Name: "export", Fields: append(path[:2:2], kit.Field{Name: "after", Kind: kit.FieldNumber}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					rows, next, err := g.Export(ctx, in.Attempt(), in.Number("after"))
-					return map[string]any{"rows": rows, "next": next}, err
+					return Exported{rows, next}, err
 				}},
 		},
 		Ops: []string{"check", "peek", "settle", "refund", "spend", "override", "pause", "resume", "overrides",

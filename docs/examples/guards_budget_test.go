@@ -47,7 +47,9 @@ func operateBudget(ctx context.Context, calls *budget.Guard) error {
 	acme := core.Attempt{Actor: "acme"}
 	hour := time.Now().Add(time.Hour)
 	err := calls.Override(ctx, acme, []budget.Limit{{Max: 5000, Window: time.Minute}}, hour, "sue", "launch day")
-	err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+	if err == nil {
+		err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+	}
 	return err
 }
 
