@@ -326,7 +326,7 @@ func budgetCall(t *testing.T, c *caller, g *budget.Guard, counts bool) {
 	in.At = c.base.UnixMilli() - periodOf(c.base.UnixMilli()) + day.Milliseconds() + c.at
 	switch c.rng.IntN(16) {
 	case 0, 1:
-		if counts && c.rng.IntN(3) == 0 {
+		if counts && c.rng.IntN(2) == 0 {
 			restoreCall(t, c, g, in)
 		} else {
 			operatorCall(t, c, g, in)

@@ -170,7 +170,7 @@ func onlyReads(in any) bool {
 	case packetIn:
 		return in.Op == "verify"
 	case budgetIn:
-		return in.Op != "undo" && in.Op != "restore"
+		return in.Op != "undo"
 	}
 	return false
 }
