@@ -38,13 +38,13 @@ type budgetPlan [3][]budget.Limit
 var (
 	windowsOnly = budgetPlan{
 		{{Max: 6, Window: 12 * time.Minute}},
-		{{Max: 5, Window: 7 * time.Minute}},
+		{{Max: 5, Window: 7 * time.Minute, Resolution: 7}},
 		{{Max: 2, Window: 4 * time.Minute}, {Max: 4, Window: 12 * time.Minute}},
 	}
 	withPeriods = budgetPlan{
 		{{Max: 5, Period: period.Every(budgetPeriod), Overage: budget.UpTo(20)}},
 		{{Max: 5, Window: 7 * time.Minute}, {Max: 4, Period: period.Every(budgetPeriod)}},
-		{{Max: 3, Window: 4 * time.Minute}, {Max: 4, Period: period.Every(budgetPeriod),
+		{{Max: 3, Window: 4 * time.Minute, Resolution: 2}, {Max: 4, Period: period.Every(budgetPeriod),
 			Overage: budget.Metered}},
 	}
 )
@@ -52,6 +52,15 @@ var (
 func (p *budgetPlan) find(path []string) ([]budget.Limit, error) { return p[len(path)-1], nil }
 
 func (p *budgetPlan) of(node int) []budget.Limit { return p[min(node, firstUser)] }
+
+// counted returns the moment as of which a unit counts in a window: the end of its part.
+func counted(at int32, l budget.Limit) int32 {
+	if l.Resolution == 0 {
+		return at
+	}
+	part := int32(l.Window.Milliseconds()) / int32(l.Resolution)
+	return (at + part - 1) / part * part
+}
 
 // periodOf returns when the period of a moment begins.
 func periodOf(at int64) int64 { return at - at%budgetPeriod.Milliseconds() }
@@ -122,9 +131,10 @@ func (s *budgetState) now(p *budgetPlan, in budgetIn) int64 {
 // counting returns the units that count at a node's limit.
 func (s *budgetState) counting(node int, l budget.Limit, now int64) (all []budgetUnits, used int64) {
 	for _, u := range s.taken {
-		counts := int64(u.at)+l.Window.Milliseconds() > now
-		if l.Period != nil {
-			counts = periodOf(int64(u.at)) == periodOf(now)
+		counts := periodOf(int64(u.at)) == periodOf(now)
+		if l.Period == nil {
+			u.at = counted(u.at, l)
+			counts = int64(u.at)+l.Window.Milliseconds() > now
 		}
 		if u.cost > 0 && counts && slices.Contains(budgetPaths[u.user], node) {
 			all, used = append(all, u), used+int64(u.cost)
