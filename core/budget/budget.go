@@ -19,7 +19,7 @@ import (
 var (
 	checkScript  = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
 	refundScript = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
-	setScript    = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
+	setScript    = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.

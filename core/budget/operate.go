@@ -45,7 +45,8 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value 
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			strings.TrimSpace(op+" "+value), Path(path...), untilText(until), g.Engine().ScriptNow(time.Millisecond))
+			strings.TrimSpace(op+" "+value), Path(path...), untilText(until), "",
+			g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
