@@ -113,8 +113,8 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
-// Override has another function choose the limits of attempts. It is made by one that gets the limits as the
-// guard was made with them: see package control. Call it before the guard is used.
+// Override has another function choose the limits of attempts, which must not wait for anything. It is made
+// by one that gets what chooses them now. Call it before the guard is used. Package control does so.
 func (l *limiter) Override(by func(own Func) Func) {
 	own := l.by
 	if own == nil {
@@ -173,8 +173,11 @@ func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error
 	}
 	limits := l.limits
 	if l.by != nil {
-		ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
+		if limits == nil { // else it is no function of the application, which may take its time
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
+			defer cancel()
+		}
 		var err error
 		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
 			return nil, err

@@ -115,8 +115,11 @@ func (g *Guard) limitsOf(ctx context.Context, a core.Attempt) *known {
 	if g.by == nil {
 		return &g.one
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
-	defer cancel()
+	if g.one.limits == nil { // else it is no function of the application, which may take its time
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, g.Engine().Deadline())
+		defer cancel()
+	}
 	k := &known{}
 	if k.limits, k.err = g.limits(ctx, a); k.err == nil {
 		k.err = ctx.Err() // the function may have ignored the deadline
