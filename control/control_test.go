@@ -14,12 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/operator"
 )
 
 // process is what one process has: limits of 60 an hour, a list with "eve", and a rule in the shadow.
@@ -440,4 +442,34 @@ func TestOperatorsUseTheDesk(t *testing.T) {
 			t.Errorf("%+v, %v", shown, err)
 		}
 	})
+}
+
+// TestThePageOfOperatorsHasTheDesk: what is decided stands on the list, and forms decide.
+func TestThePageOfOperatorsHasTheDesk(t *testing.T) {
+	b := redistest.Single(t)
+	p := start(t, b.NewClient(t), b.Prefix, 10*time.Millisecond)
+	page := operator.New(operator.Options{Tools: []kit.Tool{p.desk},
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "sue", nil }})
+	ask := func(method, path, form string) string {
+		t.Helper()
+		r := httptest.NewRequest(method, path, strings.NewReader(form))
+		r.Header.Set("Accept", "text/html")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, r)
+		if w.Code != 200 {
+			t.Errorf("%s %s: %d %s", method, path, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	const form = "kind=limits&name=api&of=ann&value=600%2Fmin&for=1h&who=sue&why=launch"
+	if text := ask("POST", "/ops/desk/decide", form); !strings.Contains(text, "Done") {
+		t.Errorf("the page says %s", text)
+	}
+	if text := ask("GET", "/ops/", ""); p.max("ann") != 600 || !strings.Contains(text, "600/min") {
+		t.Errorf("the list says %s", text)
+	}
+	if text := ask("GET", "/ops/desk/audit", ""); !strings.Contains(text, "launch") {
+		t.Errorf("the audit says %s", text)
+	}
 }

@@ -25,24 +25,21 @@ func (d *Desk) follow(ctx context.Context, looks time.Duration, err error) {
 	go d.hear(ctx)
 	failed, whole := false, time.Now()
 	for {
-		if failed != (err != nil) && ctx.Err() == nil {
-			failed = err != nil
-			if failed {
-				d.Logger().Warn("gatehouse: cannot read what operators have decided: what was known stays",
-					"desk", d.Name(), "err", err)
-			} else {
-				d.Logger().Info("gatehouse: what operators have decided is read again", "desk", d.Name())
-			}
+		switch {
+		case ctx.Err() != nil || failed == (err != nil):
+		case err != nil:
+			d.Logger().Warn("gatehouse: cannot read what operators have decided: what was known stays",
+				"desk", d.Name(), "err", err)
+		default:
+			d.Logger().Info("gatehouse: what operators have decided is read again", "desk", d.Name())
 		}
-		timer := time.NewTimer(d.pause(looks))
+		failed = err != nil
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-d.kick:
-		case <-timer.C:
+		case <-time.After(d.pause(looks)):
 		}
-		timer.Stop()
 		all := time.Since(whole) > renews
 		if err = d.read(ctx, all); err == nil && all {
 			whole = time.Now()
@@ -72,20 +69,11 @@ func (d *Desk) hear(ctx context.Context) {
 		return
 	}
 	heard := client.Subscribe(ctx, d.channel)
-	defer func() { _ = heard.Close() }() // it ends in any case
-	messages := heard.Channel()
-	for {
+	context.AfterFunc(ctx, func() { _ = heard.Close() }) // which ends the loop
+	for range heard.Channel() {
 		select {
-		case <-ctx.Done():
-			return
-		case _, open := <-messages:
-			if !open {
-				return // the application has closed its client
-			}
-			select {
-			case d.kick <- struct{}{}:
-			default: // it is awake already
-			}
+		case d.kick <- struct{}{}:
+		default: // it is awake already
 		}
 	}
 }
