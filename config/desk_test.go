@@ -78,7 +78,8 @@ rules:
 		f.write(t, text[:len(text)-len("    - {guard: hot, who: ip}\n")]+"# the same guards, lists made anew\n")
 		reload(t, live)
 		want(403)
-		f.write(t, "guards: {api: {sliding_window: {limits: 7/h}}}\nlists: {blocked: {key: ip, entries: [198.51.100.7]}}\n"+
+		f.write(t, "guards: {api: {sliding_window: {limits: 7/h}}}\n"+
+			"lists: {blocked: {key: ip, entries: [198.51.100.7]}}\n"+
 			"rules: {r: [{guard: api, who: ip, deny: blocked}]}\n") // a guard that is made anew
 		reload(t, live)
 		if got := most("api"); got != 900 {

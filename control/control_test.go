@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -56,8 +57,8 @@ const onlyMessages = time.Hour // between two looks
 
 func start(t *testing.T, rdb script.Client, prefix string, looks time.Duration) *process {
 	t.Helper()
-	p := &process{t: t, log: &logged{}, rollout: nethttpmw.Shadow(),
-		list: keyfuncs.NewList(func(r *keyfuncs.Request) (string, error) { return r.Header.Get("Key"), nil }, "eve")}
+	key := func(r *keyfuncs.Request) (string, error) { return r.Header.Get("Key"), nil }
+	p := &process{t: t, log: &logged{}, rollout: nethttpmw.Shadow(), list: keyfuncs.NewList(key, "eve")}
 	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(10*time.Second),
 		core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.NewTextHandler(p.log, nil))))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -86,7 +87,7 @@ func (p *process) limitsOf(actor string) (int64, error) {
 }
 
 func (p *process) has(key string) bool {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header["Key"] = []string{key}
 	in, err := p.list.Contains(&keyfuncs.Request{Request: r})
 	return in && err == nil
@@ -276,7 +277,9 @@ func TestRedisIsDownAtTheStartAndInBetween(t *testing.T) {
 		t.Errorf("without Redis: %s, %s", p.shares(), other.shares())
 	}
 	const cannot, again = "cannot read what operators have decided", "is read again"
-	eventually(t, "it is logged", func() bool { return p.log.count(cannot) == 1 && other.log.count(cannot) == 1 })
+	eventually(t, "it is logged", func() bool {
+		return p.log.count(cannot) == 1 && other.log.count(cannot) == 1
+	})
 	server.Start()
 	eventually(t, "it is obeyed", func() bool { return p.shares() == "true 100 10" })
 	eventually(t, "it is logged", func() bool { return p.log.count(again) == 1 && other.log.count(again) == 1 })
@@ -348,7 +351,7 @@ func TestNamesAreAnyText(t *testing.T) {
 			one.decide(Decision{Kind: List, Name: "blocked", Of: text, Value: "in"})
 			one.decide(Decision{Kind: List, Name: text, Of: text, Value: "in"})
 			eventually(t, fmt.Sprintf("%.40q", text), func() bool {
-				in, err := own.Contains(&keyfuncs.Request{Request: httptest.NewRequest("GET", "/", nil)})
+				in, err := own.Contains(&keyfuncs.Request{Request: httptest.NewRequest(http.MethodGet, "/", nil)})
 				return two.max(text) == int64(100+i) && two.has(text) && in && err == nil
 			})
 		}

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -92,12 +91,12 @@ type Decision struct {
 }
 
 // Decide puts a decision into force, in place of an earlier one about the same. When it has returned without
-// an error, this process obeys, and the others as soon as they hear of it. The answer to a mistake is a
-// [core.ErrInvalid]. Only a process that has bound the thing knows whether its guard accepts the limits; where
-// it does not, processes log it and go on as if nothing were decided.
+// an error, this process obeys, and the others as soon as they hear of it. A mistake is a [core.ErrInvalid].
+// Only a process that has bound the guard knows whether it accepts the limits. Where it does not, processes
+// log it, and go on as if nothing were decided.
 //
-// Decisions are kept for 366 days after the last change or the last start of a process. Each process keeps
-// all of them, and reads all after a change: a desk is for hundreds, not for millions.
+// Decisions are kept for 366 days after the last change or while a process follows. Each process keeps all of
+// them, and reads all after a change: a desk is for hundreds, not for millions.
 func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)
 }
@@ -165,7 +164,7 @@ func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 			}
 		}
 		slices.SortFunc(all, func(a, b Decision) int {
-			return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name), strings.Compare(a.Of, b.Of))
+			return slices.Compare([]string{a.Kind, a.Name, a.Of}, []string{b.Kind, b.Name, b.Of})
 		})
 		return all, err
 	})

@@ -435,8 +435,8 @@ func everyOperation(r *aclRun) {
 
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	desk, entry := control.New(ctx, r.gate, "desk"), control.Decision{Kind: control.List, Name: "l", Of: "x", Value: "in"}
-	r.must(desk.Decide(r.ctx, entry, "ops", ""))
+	desk := control.New(ctx, r.gate, "desk")
+	r.must(desk.Decide(r.ctx, control.Decision{Kind: control.List, Name: "l", Of: "x", Value: "in"}, "ops", ""))
 	_, err = desk.Decided(r.ctx)
 	r.must(err)
 	_, err = desk.Audit(r.ctx)

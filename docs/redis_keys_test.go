@@ -217,7 +217,8 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	must(api.Pause(ctx, core.Attempt{Actor: "acme"}, time.Time{}, "sue", ""))
 
 	desk := control.New(ctx, gate, "desk")
-	must(desk.Decide(ctx, control.Decision{Kind: control.List, Name: "blocked", Of: "Ann ü", Value: "in"}, "sue", ""))
+	entry := control.Decision{Kind: control.List, Name: "blocked", Of: "Ann ü", Value: "in"}
+	must(desk.Decide(ctx, entry, "sue", ""))
 
 	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 2,
 		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})

@@ -176,8 +176,8 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 		gate := guardtest.NewEngine(b)
 		api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(3))
 		control.New(ctx, gate, "desk").Limits(api)
-		decide := []string{"-desk", "desk", "decide", "kind=limits", "name=api", "of=ann", "value=600/min", "for=1h",
-			"who=sue"}
+		ann := []string{"kind=limits", "name=api", "of=ann", "who=sue"}
+		decide := append([]string{"-desk", "desk", "decide", "value=600/min", "for=1h"}, ann...)
 		run(decide...).want(t, 2, "", `of "ann", value "600/min", who "sue": go on? [y/N]`)
 		run(append(decide, "-yes")...).want(t, 0, "done         true\n", "")
 		redistest.Eventually(t, 10*time.Second, func() bool {
@@ -186,7 +186,7 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 		}, "the application obeys")
 		run("-desk", "desk", "decided").want(t, 0,
 			"kind         limits\nname         api\nof           ann\nvalue        600/min\n", "")
-		run("-desk", "desk", "withdraw", "kind=limits", "name=api", "of=ann", "who=sue", "-yes").want(t, 0, "done", "")
+		run(append([]string{"-desk", "desk", "withdraw", "-yes"}, ann...)...).want(t, 0, "done", "")
 		run("-desk", "desk", "decided").want(t, 0, "", "")
 		if got := run("-desk", "desk", "audit", "-json"); got.code != 0 || strings.Count(got.out, `"who": "sue"`) != 2 {
 			t.Errorf("the audit is %+v", got)
@@ -200,6 +200,7 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 		run("-desk", "desk").want(t, 2, "", "no operation is named")
 		run("-desk", "desk", "reset").want(t, 2, "", "it has decided, audit, decide, withdraw")
 		run("-desk", "no name", "decided").want(t, 2, "", "has ' ' in it")
-		run(append(decide[:6:6], "value=many", "who=sue", "-yes")...).want(t, 2, "", "want units/window")
+		run(append([]string{"-desk", "desk", "decide", "value=many", "-yes"}, ann...)...).want(t, 2, "",
+			"want units/window")
 	})
 }

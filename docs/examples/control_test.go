@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -28,8 +29,7 @@ func decideForAnHour(ctx context.Context, desk *control.Desk) error {
 	hour := time.Now().Add(time.Hour)
 	acme := control.Decision{Kind: control.Limits, Name: "api", Of: "acme", Value: "600/min", Until: hour}
 	err := desk.Decide(ctx, acme, "sue", "launch day")
-	err = desk.Withdraw(ctx, acme, "sue", "done early") // what the code says is in force again
-	return err
+	return errors.Join(err, desk.Withdraw(ctx, acme, "sue", "done early"))
 }
 
 func TestTheDeskOfThePage(t *testing.T) {
