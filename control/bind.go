@@ -10,6 +10,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -125,8 +126,8 @@ func (d *Desk) accepts(x Decision) (err error) {
 	switch {
 	case x.Name == "":
 		return errors.New("name is missing")
-	case !x.Until.IsZero() && x.Until.UnixMilli() < 1:
-		return fmt.Errorf("until %v: give a time after 1970, or the zero Time for ever", x.Until)
+	case !x.Until.IsZero() && !schedule.Countable(x.Until):
+		return fmt.Errorf("until %v: give a time from 1970 to 2200, or the zero Time for ever", x.Until)
 	}
 	switch x.Kind {
 	case Limits:

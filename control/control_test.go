@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -308,7 +309,7 @@ func TestMalformedDecisionsAreIgnored(t *testing.T) {
 			"list|blocked|": "0 in", "list|blocked|10.0.0.0%2F33": "0 in", "list|blocked|x": "0 perhaps",
 			"rollout|tighter|": "0 10 20", "rollout|tighter|x": "0 100 0", "rollout||": "0 100 0",
 			"limits|api|h": "99999999999999999999 1/h", "odd|api|": "0 1", "limits|other|": "0 1/fortnight",
-			"limits|api|%": "-5 5/h", "\xff|\x00|": "\xff",
+			"limits|api|%": "-5 5/h", "\xff|\x00|": "\xff", "limits|api|year": "9000000000000000000 5/h",
 		}
 		for field, value := range bad {
 			if err := b.Client.HSet(t.Context(), p.desk.root, field, value).Err(); err != nil {
@@ -322,11 +323,13 @@ func TestMalformedDecisionsAreIgnored(t *testing.T) {
 		}
 		p.decide(eveOut) // read again, and said once
 		const line = "a decision is ignored"
-		if n := p.log.count(line); n != 17 {
-			t.Errorf("%d lines, want 17:\n%s", n, p.log.text.String())
+		if n := p.log.count(line); n != 18 {
+			t.Errorf("%d lines, want 18:\n%s", n, p.log.text.String())
 		}
-		if _, err := p.desk.Decided(t.Context()); err != nil {
+		if all, err := p.desk.Decided(t.Context()); err != nil {
 			t.Error(err)
+		} else if _, err := json.Marshal(all); err != nil {
+			t.Error(err) // of a year that JSON does not know
 		}
 		p.withdraw(Decision{Kind: Limits, Name: "api", Of: "d"})
 		if err := b.Client.Set(t.Context(), p.desk.root, "no hash", time.Minute).Err(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -117,9 +118,7 @@ func (d *Desk) set(ctx context.Context, op string, x Decision, who, why string) 
 			if err := d.check(x); err != nil {
 				return kit.NewError(err.Error(), core.ErrInvalid)
 			}
-			if !x.Until.IsZero() {
-				until = strconv.FormatInt(x.Until.UnixMilli(), 10)
-			}
+			until = strconv.FormatInt(schedule.Milli(x.Until), 10)
 			value = until + " " + x.Value
 		}
 		_, err := d.Engine().RunWithin(ctx, d.Engine().SettleTimeout(), setScript, []string{d.root, d.audit},
@@ -143,11 +142,11 @@ func decisionOf(field, text string) (x Decision) {
 	parts := strings.Split(field, "|")
 	until, value, _ := strings.Cut(text, " ")
 	ends, err := strconv.ParseInt(until, 10, 64)
-	if len(parts) != 3 || err != nil || ends < 0 {
+	if len(parts) != 3 || err != nil || ends != 0 && !schedule.Countable(time.UnixMilli(ends)) {
 		return x
 	}
 	x = Decision{Kind: parts[0], Name: script.Decode(parts[1]), Of: script.Decode(parts[2]), Value: value}
-	if ends > 0 {
+	if ends != 0 {
 		x.Until = time.UnixMilli(ends)
 	}
 	return x

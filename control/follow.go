@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
 )
 
 const (
@@ -130,10 +131,7 @@ func (d *Desk) apply() {
 	now, inForce := d.now(), map[thing][]Decision{}
 	d.next = 0
 	for _, x := range d.decided {
-		what, ends := thing{x.Kind, x.Name}, int64(0)
-		if !x.Until.IsZero() {
-			ends = x.Until.UnixMilli()
-		}
+		what, ends := thing{x.Kind, x.Name}, schedule.Milli(x.Until)
 		if _, bound := d.bound[what]; !bound || ends > 0 && ends <= now {
 			continue
 		}

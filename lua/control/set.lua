@@ -17,6 +17,9 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
+if channel ~= '' then
+  redis.call('PUBLISH', channel, ARGV[1]) -- first: who may not publish changes nothing
+end
 local id = redis.call('XADD', audit, 'MAXLEN', '~', '1000', '*', 'who', ARGV[3], 'why', ARGV[4],
   'what', ARGV[5], 'path', ARGV[6], 'until', ARGV[7], 'at', string.format('%.0f', now))
 redis.call('PEXPIRE', audit, '31622400000')
@@ -34,7 +37,6 @@ else
 end
 if channel ~= '' then
   redis.call('HSET', root, '=', id)
-  redis.call('PUBLISH', channel, id)
 end
 redis.call('PEXPIRE', root, '31622400000')
 return 1
