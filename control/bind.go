@@ -106,8 +106,8 @@ func (d *Desk) bind(kind, name string, b *binding) {
 	d.apply()
 }
 
-// Release forgets a thing of that kind and name, so that another can be bound in its place. What was decided
-// stays in force for it as it is.
+// Release forgets a thing of that kind and name, so that another can be bound in its place. The former one
+// stays as it is.
 func (d *Desk) Release(kind, name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

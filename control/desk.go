@@ -44,7 +44,7 @@ type Desk struct {
 type thing struct{ kind, name string }
 
 // New returns a desk of that name, which no guard of the engine has. It reads what is decided, and follows it
-// until ctx ends. With a ctx that has ended it does neither, and processes that only decide need no more.
+// until ctx ends. With a ctx that has ended it does neither: one who only decides need not obey.
 //
 // Where Redis does not answer within a second, New logs it and goes on: limits work without Redis too. What
 // the code says is in force until Redis answers. From then on what was heard last stays in force while Redis
