@@ -20,7 +20,7 @@ var (
 	checkScript   = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
 	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
 	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.AtMostOnce)
-	setScript     = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
+	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
