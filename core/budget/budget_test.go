@@ -343,10 +343,33 @@ func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 		if err := g.refund(t.Context(), late, 1, "abcdef", "undo"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.send(t.Context(), late, 1, "abcdef", 0, start.UnixMilli()); err != nil {
+		if _, err := g.send(t.Context(), late, 1, "abcdef", "0", start.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 		wantUsed(t, witness, []int64{9, 9}, "acme", "", "")
+	})
+}
+
+// TestAChargeThatHasNotRunIsNotTakenForOneThatHas: its first sending failed, and the user has had more calls
+// before than Redis remembers. As long as it remembers the attempt, it knows that the charge has not run.
+func TestAChargeThatHasNotRunIsNotTakenForOneThatHas(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g, _ := newBudget(t, b, plan{"acme": monthly(1, Metered)})
+		var d core.Decision
+		for range 70 {
+			d = guardtest.Check(t, g, of(1, "acme", "", ""))
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.Spend(over, d, 5); err == nil {
+			t.Error("a call whose context is over is no error")
+		}
+		for range 2 {
+			if err := g.Spend(t.Context(), d, 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantUsed(t, g, []int64{74}, "acme", "", "")
 	})
 }
 

@@ -283,6 +283,10 @@ func budgetModel(p *budgetPlan) porcupine.Model {
 				return !known, s
 			}
 			now := s.now(p, op)
+			// A call whose path went ahead of a clock that was set back, between its two sendings, takes nothing.
+			if answer.Reason == core.ReasonDayRolled && now > op.At {
+				return true, s
+			}
 			right := s.ask(p, op, now)
 			if right.Allowed && op.Op == "check" {
 				s.take(op, op.Call, op.Cost, now)

@@ -97,7 +97,7 @@ func (h *lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // spent already, and only where a period counts.
 func isTakenBack(args []any, place int) bool {
 	root, _ := args[3].(string)
-	return args[place-1] != int64(0) && args[place+1] == 0 && strings.Contains(root, "budget-of-periods")
+	return args[place-1] != int64(0) && args[place+1] == "0" && strings.Contains(root, "budget-of-periods")
 }
 
 // callIn returns the call that a command has among the arguments of its script.
