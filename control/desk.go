@@ -157,6 +157,7 @@ func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 	return kit.Look(ctx, &d.Base, "decided", core.Attempt{}, func() (all []Decision, err error) {
 		root, err := script.Query(ctx, d.Engine().Runner,
 			redis.NewMapStringStringCmd(ctx, "hgetall", d.root))
+		all = []Decision{} // which pages show as none
 		for field, text := range root {
 			if x := decisionOf(field, text); x.Kind != "" {
 				all = append(all, x)
@@ -182,6 +183,7 @@ func (d *Desk) Audit(ctx context.Context) ([]Audited, error) {
 	return kit.Look(ctx, &d.Base, "audit", core.Attempt{}, func() (all []Audited, err error) {
 		messages, err := script.Query(ctx, d.Engine().Runner,
 			redis.NewXMessageSliceCmd(ctx, "xrange", d.audit, "-", "+"))
+		all = []Audited{}
 		for _, m := range messages {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)
