@@ -65,6 +65,9 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"tiers and which": {
 			rules(`{token_bucket: {tiers: {by: ip, of: {a: 1/s}, others: 1/s}}}`, `{guard: g, who: ip, which: ip}`), []string{
 				`5:34: rules.r[0].which: the guard "g" has tiers, which take its place: leave it out`}},
+		"under a guard without levels": {rules(site, `{guard: g, who: ip, under: [{header: X-Org}]}`), []string{
+			`5:34: rules.r[0].under: 1 key functions, but the guard "g" has 0 levels: write one for each level but ` +
+				`the last, and none for a guard without levels`}},
 		"a name that comes twice": {"guards:\n  g: " + site + "\n  g: " + site + "\nrules: {r: [" + byIP + "]}\n",
 			[]string{
 				`3:3: guards.g: "g" comes twice: the first one is in line 2`}},

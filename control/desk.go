@@ -96,7 +96,7 @@ type Decision struct {
 // Only a process that has bound the guard knows whether it accepts the limits. Where it does not, processes
 // log it, and go on as if nothing were decided.
 //
-// Decisions are kept for 366 days after the last change or while a process follows. Each process keeps all of
+// Decisions are kept for two years after the last change, and while a process follows. Each process keeps all of
 // them, and reads all after a change: a desk is for hundreds, not for millions.
 func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)

@@ -432,6 +432,8 @@ func everyOperation(r *aclRun) {
 	r.must(err)
 	_, _, err = calls.Export(r.ctx, acme, 0)
 	r.must(err)
+	_, err = calls.Restore(r.ctx, acme, time.Now(), 1, "ops", "")
+	r.must(err)
 
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()

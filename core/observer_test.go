@@ -30,7 +30,7 @@ import (
 )
 
 // opCalls finds the ops that source reports to observers.
-var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|q\.tell|[gl]\.end|g\.observeVerify|kit\.Look)\(ctx, (?:&[gq]\.Base, )?"(\w+)"|Op: +"(\w+)"`)
+var opCalls = regexp.MustCompile(`(?:Observe|Decide|Call|giveBack|q\.tell|[gl]\.end|g\.set|g\.observeVerify|kit\.Look)\(ctx, (?:&[gq]\.Base, )?"(\w+)"|Op: +"(\w+)"`)
 
 // opsOf returns the ops that the sources of a folder report to observers.
 func opsOf(t *testing.T, folder string) map[string]bool {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
@@ -30,6 +31,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonEarly:            http.StatusTooManyRequests,
 		waitingroom.ReasonWaiting:   http.StatusTooManyRequests,
 		waitingroom.ReasonElsewhere: http.StatusTooManyRequests,
+		budget.ReasonPaused:         http.StatusTooManyRequests,
+		budget.ReasonUnknown:        http.StatusForbidden,
 		core.ReasonDuplicate:        http.StatusConflict,
 		core.ReasonNotOpen:          http.StatusConflict,
 		core.ReasonClosed:           http.StatusConflict,

@@ -165,7 +165,10 @@ type advertised struct {
 // advertise reports whether clients see the figures of the entry.
 func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	h := &e.rule.Headers
-	if h.Hide || e.decision.Attempt.Shadow || e.decision.Limit <= 0 {
+	if h.Hide || e.decision.Attempt.Shadow {
+		return s, false
+	}
+	if s.limits = e.decision.Policies(); e.decision.Limit <= 0 && !named(s.limits) {
 		return s, false
 	}
 	s.entry, s.unit = e, h.Unit
@@ -175,7 +178,6 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	if s.unit == "" {
 		return s, false
 	}
-	s.limits = e.decision.Policies()
 	if h.PartitionKey != nil {
 		r.Logger = e.rule.logger()
 		if key, err := h.PartitionKey(r); err == nil {
@@ -218,7 +220,7 @@ func (s *advertised) appendPolicy(b []byte, l core.Policy) []byte {
 // appendLimit appends the item of the binding limit, or those of all that have names.
 func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	d := &s.decision
-	remaining, all := s.left()
+	remaining, all := s.left(d.Limit, d.Remaining)
 	reset := int64(0)
 	switch {
 	case all: // nothing is awaited
@@ -229,7 +231,8 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	}
 	if named(s.limits) {
 		for _, l := range s.limits {
-			b = s.appendFigures(b, l, l.Remaining+remaining-d.Remaining, wholeSeconds(l.ResetAfter))
+			left, _ := s.left(l.Max, l.Remaining)
+			b = s.appendFigures(b, l, left, wholeSeconds(l.ResetAfter))
 		}
 	} else {
 		b = s.appendFigures(b, core.Policy{Window: d.Window}, remaining, reset)

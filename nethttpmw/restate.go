@@ -38,12 +38,11 @@ func (e *entry) goesBack() bool {
 		e.decision.Reason == core.ReasonOK && !e.decision.Replayed
 }
 
-// left returns what is left of the limit, and whether that is all of it.
-func (e *entry) left() (remaining int64, all bool) {
-	d := &e.decision
-	if remaining = max(d.Remaining, 0); !e.goesBack() {
-		return remaining, false
+// left returns what is left of a limit of the entry, and whether that is all of it.
+func (e *entry) left(limit, remaining int64) (left int64, all bool) {
+	if left = max(remaining, 0); !e.goesBack() {
+		return left, false
 	}
-	remaining = min(remaining+max(d.Attempt.Cost, 1), d.Limit)
-	return remaining, remaining == d.Limit
+	left = min(left+max(e.decision.Attempt.Cost, 1), limit)
+	return left, left == limit
 }

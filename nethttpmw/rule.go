@@ -30,9 +30,9 @@ type Rule struct {
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
 	// Under finds whom the actor is under, the outermost first, such as an organisation and a team. It is for
-	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. The
-	// first one must find something; where another one finds nothing (keyfuncs.ErrMissing), the actor is in no
-	// such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
+	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. Where
+	// the first one finds nothing (keyfuncs.ErrMissing), the answer is 400; where another one finds nothing, the
+	// actor is in no such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
 	Under []keyfuncs.Func
 	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
 	// require it. Nil: none, so a rate limit has one budget per actor for all routes on which it is mounted.
@@ -231,9 +231,11 @@ func (r *Rule) check() error {
 
 // checkUnder finds an Under that does not fit the levels of the guard.
 func (r *Rule) checkUnder() error {
+	if i := slices.IndexFunc(r.Under, func(f keyfuncs.Func) bool { return f == nil }); i >= 0 {
+		return fmt.Errorf("has nil as function %d of Under: set one such as keyfuncs.User(...)", i+1)
+	}
 	levels := r.Guard.Traits().Levels
-	missing := slices.ContainsFunc(r.Under, func(f keyfuncs.Func) bool { return f == nil })
-	if len(r.Under) == max(levels, 1)-1 && !missing {
+	if len(r.Under) == max(levels, 1)-1 {
 		return nil
 	}
 	return fmt.Errorf("has %d functions in Under, and its guard %d levels: set a function for each level but "+
@@ -304,6 +306,7 @@ func mount(rule Rule) (*mounted, error) {
 	if counted := slices.Clone(rule.Counted); counted != nil {
 		rule.Failed = func(status int) bool { return !slices.Contains(counted, status) }
 	}
+	rule.Under = slices.Clone(rule.Under) // as it was checked
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answersOf(rule.Guard)}
 	m.phases = kit.PhasesOf(rule.Guard)
@@ -386,7 +389,7 @@ func (r *mounted) actor(req *keyfuncs.Request) (string, error) {
 // attempt makes the attempt of a request.
 func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 	if a.Actor, err = r.actor(req); err != nil {
-		if errors.Is(err, keyfuncs.ErrMissing) {
+		if errors.Is(err, keyfuncs.ErrMissing) && keyOf(err) == "who" {
 			err = fmt.Errorf("%w: %w", errNobody, err)
 		}
 		return a, err

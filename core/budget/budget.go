@@ -17,9 +17,10 @@ import (
 )
 
 var (
-	checkScript  = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
-	refundScript = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
-	setScript    = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
+	checkScript   = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
+	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
+	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.AtMostOnce)
+	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
@@ -67,6 +68,18 @@ type Limit struct {
 	// Overage is for periods only.
 	Overage Overage
 }
+
+// String returns the limit as in "60 per 1m", and "1000 per period".
+func (l Limit) String() string {
+	per := "period"
+	if l.Window > 0 {
+		per = shortOf(l.Window)
+	}
+	return fmt.Sprintf("%d per %s", l.Max, per)
+}
+
+// MarshalText makes it that in JSON too.
+func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Find returns the limits of a node, at most four windows and one period. It is called in each attempt for
 // each level that is present, with the path down to it: the organisation, then organisation and team, where
@@ -128,7 +141,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = kit.MaxTTL
 	}
-	return &Guard{kit.Register(e, "budget", name, checkScript, refundScript, setScript), options, time.Now}
+	base := kit.Register(e, "budget", name, checkScript, refundScript, restoreScript, setScript)
+	return &Guard{base, options, time.Now}
 }
 
 // Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.

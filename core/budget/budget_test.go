@@ -126,6 +126,30 @@ func TestNamesOfAPath(t *testing.T) {
 	})
 }
 
+// TestOneToEightLevels: each has its own limit, and the narrowest binds.
+func TestOneToEightLevels(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		for n := 1; n <= 8; n++ {
+			levels, path := make([]string, n), make([]string, n)
+			for i := range levels {
+				levels[i], path[i] = fmt.Sprint("level", i), fmt.Sprint("node", i)
+			}
+			g := New(e, fmt.Sprint("deep", n), Options{Levels: levels, Find: func(path []string) ([]Limit, error) {
+				return hourly(int64(10 - len(path))), nil // the last level has the least
+			}})
+			for range 10 - n {
+				guardtest.WantReason(t, guardtest.Check(t, g, of(1, path...)), core.ReasonOK)
+			}
+			d := guardtest.Check(t, g, of(1, path...))
+			guardtest.WantReason(t, d, core.ReasonLimited)
+			if f, _ := Binding(d); f.Level != levels[n-1] || len(Figures(d)) != n {
+				t.Errorf("%d levels: %+v of %d limits binds", n, f, len(Figures(d)))
+			}
+		}
+	})
+}
+
 // TestPeriodsOfABill: an upgrade keeps what was used, a downgrade refuses and refunds never go below zero; what
 // was metered is counted; a new month begins at zero.
 func TestPeriodsOfABill(t *testing.T) {
@@ -243,7 +267,7 @@ func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 		must(g.Override(t.Context(), acme, nil, time.Time{}, "sue", ""))
 		check(core.ReasonLimited)
 		if all, err := g.Audit(t.Context(), acme); err != nil || len(all) != 6 || all[0].Who != "sue" ||
-			all[0].Why != "launch" || all[0].Path != "acme" {
+			all[0].Why != "launch" || Path(all[0].Path...) != "acme" {
 			t.Errorf("the audit has %+v, %v", all, err)
 		}
 	})

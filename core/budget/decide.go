@@ -184,12 +184,15 @@ func (g *Guard) send(
 ) (any, error) {
 	args := []any{cost, call, force, g.options.Keep.Milliseconds(),
 		g.Engine().ScriptNow(time.Microsecond)}
-	for i := range t.nodes {
-		windows, in, err := t.nodes[i].arguments(milli)
+	for _, n := range t.nodes {
+		args = append(args, n.name, "!"+n.name)
+	}
+	for _, n := range t.nodes {
+		windows, in, err := n.arguments(milli)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 		}
-		args = append(args, t.nodes[i].name, windows, in)
+		args = append(args, windows, in)
 	}
 	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), checkScript, t.keys, args...)
 }

@@ -32,8 +32,8 @@ func (g *Guard) nodeOf(a core.Attempt) (tag string, names, path []string, err er
 }
 
 // set notes what an operator decides about a node, under a field of the root.
-func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value string, until time.Time,
-	who, why string,
+func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value, what string,
+	until time.Time, who, why string,
 ) error {
 	return g.Call(ctx, op, a, func() error {
 		tag, names, path, err := g.nodeOf(a)
@@ -45,8 +45,7 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value 
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			strings.TrimSpace(op+" "+value), Path(path...), untilText(until), "",
-			g.Engine().ScriptNow(time.Millisecond))
+			what, Path(path...), untilText(until), "", g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
@@ -59,6 +58,14 @@ func untilText(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
+// untilOf reads what untilText writes.
+func untilOf(text string) (t time.Time) {
+	if ends, _ := strconv.ParseInt(text, 10, 64); ends > 0 {
+		t = time.UnixMilli(ends)
+	}
+	return t
+}
+
 // Override gives the node that the Actor of a is a path to other limits, until a moment; the zero Time: for
 // ever. Each one applies to the node's limit with that Window, or, without a Window, to that of its period;
 // the node's other limits stay. No limits: those of the application apply again. The path may end at any
@@ -69,9 +76,9 @@ func untilText(t time.Time) string {
 func (g *Guard) Override(
 	ctx context.Context, a core.Attempt, limits []Limit, until time.Time, who, why string,
 ) error {
-	value := ""
+	value, what := "", "no override"
 	if len(limits) > 0 {
-		value = untilText(until)
+		value, what = untilText(until), "override:"
 	}
 	for _, l := range limits {
 		if l.Max < 0 || l.Max > core.MaxAmount/16 || l.Window < 0 || l.Window > 0 && l.Overage != Hard {
@@ -82,29 +89,30 @@ func (g *Guard) Override(
 		} else {
 			value += fmt.Sprintf(" p=%d/%d", l.Max, l.hard())
 		}
+		what += " " + l.String()
 	}
-	return g.set(ctx, "override", a, "", value, until, who, why)
+	return g.set(ctx, "override", a, "", value, what, until, who, why)
 }
 
 // Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
 // obeys with its next call.
 func (g *Guard) Pause(ctx context.Context, a core.Attempt, until time.Time, who, why string) error {
-	return g.set(ctx, "pause", a, "!", untilText(until), until, who, why)
+	return g.set(ctx, "pause", a, "!", untilText(until), "pause", until, who, why)
 }
 
 // Resume ends a pause.
 func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) error {
-	return g.set(ctx, "resume", a, "!", "", time.Time{}, who, why)
+	return g.set(ctx, "resume", a, "!", "", "resume", time.Time{}, who, why)
 }
 
 // Decided is what operators have decided about a node.
 type Decided struct {
-	Path   []string
-	Paused bool
+	Path   []string `json:"path"`
+	Paused bool     `json:"paused"`
 	// Limits are those of an override; one without a Window is that of the period.
-	Limits []Limit
+	Limits []Limit `json:"limits,omitempty"`
 	// Until is when it ends; zero: never. It may be over.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Overrides returns what is decided about the organisation of the path and all below it.
@@ -122,9 +130,7 @@ func (g *Guard) Overrides(ctx context.Context, a core.Attempt) ([]Decided, error
 			}
 			words, d := strings.Fields(value), Decided{Paused: field[0] == '!'}
 			d.Path = pathOf(strings.TrimPrefix(field, "!"))
-			if ends, _ := strconv.ParseInt(words[0], 10, 64); ends > 0 {
-				d.Until = time.UnixMilli(ends)
-			}
+			d.Until = untilOf(words[0])
 			for _, word := range words[1:] {
 				d.Limits = append(d.Limits, limitOf(word))
 			}
@@ -161,8 +167,12 @@ func pathOf(name string) []string {
 
 // Audited is a change by an operator.
 type Audited struct {
-	At                          time.Time
-	Who, Why, What, Path, Until string
+	At    time.Time `json:"at"`
+	Who   string    `json:"who"`
+	Why   string    `json:"why,omitempty"`
+	What  string    `json:"what"`
+	Path  []string  `json:"path"`
+	Until time.Time `json:"until,omitzero"` // zero: for ever
 }
 
 // Audit returns the last changes below the organisation of the path, 1,000 or so, the oldest first.
@@ -177,8 +187,8 @@ func (g *Guard) Audit(ctx context.Context, a core.Attempt) ([]Audited, error) {
 		for _, m := range messages {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)
-			all = append(all, Audited{time.UnixMilli(at), text("who"), text("why"), text("what"), text("path"),
-				text("until")})
+			all = append(all, Audited{time.UnixMilli(at), text("who"), text("why"), text("what"),
+				splitPath(text("path")), untilOf(text("until"))})
 		}
 		return all, err
 	})
@@ -188,86 +198,6 @@ func (g *Guard) Audit(ctx context.Context, a core.Attempt) ([]Audited, error) {
 func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
 	d, err := g.Peek(ctx, a)
 	return Figures(d), err
-}
-
-// Row is what a node has used in a period.
-type Row struct {
-	Path         []string // a level of more than a kilobyte is '#' and its SHA-256
-	Begins, Ends time.Time
-	Used         int64
-	// Sequence is greater than that of every earlier state of the row: the greater one is right.
-	Sequence int64
-	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
-	// may still change the row, which then comes again.
-	Final bool
-}
-
-// exportPage is how many nodes one call of Export reads.
-const exportPage = 100
-
-// Export returns rows of the organisation of the path that have changed since an earlier call returned next;
-// 0: all. Next stays as it was when there are no more. Rows may come twice: keep the one of each path and
-// period with the greatest Sequence.
-func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows []Row, next int64, err error) {
-	next = after
-	err = g.Call(ctx, "export", a, func() error {
-		tag, _, _, err := g.nodeOf(a)
-		if err != nil {
-			return err
-		}
-		changed, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore",
-			g.Key(tag, "rows"), "("+strconv.FormatInt(after, 10), "+inf", "withscores", "limit", 0, exportPage))
-		if err != nil {
-			return err
-		}
-		for _, z := range changed {
-			name, _ := z.Member.(string)
-			fields, err := script.Query(ctx, g.Engine().Runner,
-				redis.NewMapStringStringCmd(ctx, "hgetall", g.Key(tag, keyFields("node", name)...)))
-			if err != nil {
-				return err
-			}
-			for field, value := range fields {
-				if row, ok := rowOf(field, value); ok && row.Sequence > after {
-					row.Path, row.Final = pathOf(name), !row.Ends.After(g.clock())
-					rows = append(rows, row)
-				}
-			}
-			next = int64(z.Score)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, after, err
-	}
-	slices.SortFunc(rows, func(a, b Row) int { return int(a.Sequence - b.Sequence) })
-	return rows, next, nil
-}
-
-// keyFields returns the fields of the key of a node that has the name.
-func keyFields(kind, name string) []string {
-	fields := []string{kind}
-	for _, level := range strings.Split(name, "|")[1:] {
-		if !strings.HasPrefix(level, "#") {
-			level = script.Encode(script.Decode(level))
-		}
-		fields = append(fields, level)
-	}
-	return fields
-}
-
-func rowOf(field, value string) (row Row, ok bool) {
-	if field == "c" {
-		return row, false
-	}
-	if field != "p" {
-		value = field + " " + value
-	}
-	var n [4]int64
-	for i, word := range strings.Fields(value)[:4] {
-		n[i], _ = strconv.ParseInt(word, 10, 64)
-	}
-	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: n[2], Sequence: n[3]}, true
 }
 
 // Describe implements [kit.Describer].
@@ -323,13 +253,18 @@ func (g *Guard) Describe() kit.Description {
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					return nil, g.Resume(ctx, in.Attempt(), in.Text("who"), in.Text("why"))
 				}},
+			{Name: "restore", Changes: true, Fields: append(append(path[:2:2], change[3:]...),
+				kit.Field{Name: "used", Kind: kit.FieldNumber, Required: true, Hint: "in this period, before the loss"}),
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return g.Restore(ctx, in.Attempt(), g.clock(), in.Number("used"), in.Text("who"), in.Text("why"))
+				}},
 			{Name: "export", Fields: append(path[:2:2], kit.Field{Name: "after", Kind: kit.FieldNumber}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					rows, next, err := g.Export(ctx, in.Attempt(), in.Number("after"))
-					return map[string]any{"rows": rows, "next": next}, err
+					return Exported{rows, next}, err
 				}},
 		},
 		Ops: []string{"check", "peek", "settle", "refund", "spend", "override", "pause", "resume", "overrides",
-			"audit", "export"},
+			"audit", "export", "restore"},
 	}
 }

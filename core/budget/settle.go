@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -66,7 +67,7 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 }
 
 func (g *Guard) refund(ctx context.Context, t *taken, units int64, call, mode string) error {
-	args := []any{units, call, mode, t.stamp}
+	args := []any{units, call, mode, t.stamp, g.Engine().ScriptNow(time.Microsecond)}
 	for _, n := range t.nodes {
 		args = append(args, n.name)
 	}

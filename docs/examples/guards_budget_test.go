@@ -47,12 +47,23 @@ func operateBudget(ctx context.Context, calls *budget.Guard) error {
 	acme := core.Attempt{Actor: "acme"}
 	hour := time.Now().Add(time.Hour)
 	err := calls.Override(ctx, acme, []budget.Limit{{Max: 5000, Window: time.Minute}}, hour, "sue", "launch day")
-	err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+	if err == nil {
+		err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+	}
+	return err
+}
+
+func restoreBudget(ctx context.Context, calls *budget.Guard, acme core.Attempt, billed []budget.Row) error {
+	lost, err := calls.Compare(ctx, acme, billed) // all rows that the bill has
+	for _, d := range lost {
+		node := core.Attempt{Actor: budget.Path(d.Path...)}
+		_, err = calls.Restore(ctx, node, d.Begins, d.Before, "sue", "failover of May 20")
+	}
 	return err
 }
 
 func TestTheBudgetOfThePage(t *testing.T) {
-	_, _ = budgetRule, operateBudget
+	_, _, _ = budgetRule, operateBudget, restoreBudget
 	if _, err := find([]string{"a stranger"}); !errors.Is(err, budget.ErrUnknown) {
 		t.Error(err)
 	}

@@ -23,7 +23,7 @@ import (
 
 var (
 	_ = []any{slidingWindow, tiers, fixedWindow, tokenBucket, banning, articles, streamed, spendLater, operate}
-	_ = []any{failedLogins, bannedLogins, liftBan, monthly}
+	_ = []any{failedLogins, bannedLogins, liftBan}
 )
 
 func slidingWindow(gate *core.Engine, app http.Handler, r *gin.Engine, e *echo.Echo) http.Handler {
@@ -113,17 +113,6 @@ func fixedWindow(gate *core.Engine) nethttpmw.Rule {
 	}
 
 	return mails
-}
-
-func monthly(gate *core.Engine) nethttpmw.Rule {
-	plan := nethttpmw.Rule{
-		Guard: limit.NewFixedWindow(gate, "plan", limit.Per(10_000, 31*24*time.Hour)),
-		Who:   keyfuncs.User("uid"),
-		What: func(*keyfuncs.Request) (string, error) {
-			return time.Now().UTC().Format("2006-01"), nil
-		},
-	}
-	return plan
 }
 
 func tokenBucket(gate *core.Engine) nethttpmw.Rule {

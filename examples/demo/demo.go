@@ -27,6 +27,8 @@ type sizes struct {
 	Lobby, Doors       time.Duration // before it opens, and while it is open
 	Poll, Pass         time.Duration
 
+	Span, Hour, Quiet time.Duration // of the budgets: windows, an hour, the run after the last button
+
 	Tries, Accounts, Addresses, Honest, PerAddress int // of the poll
 
 	Lease   time.Duration // of permits, locks and tasks
@@ -39,6 +41,7 @@ var full = sizes{
 	Buyers: 2000, Stock: 100, Payment: 400 * time.Millisecond, Hold: 3 * time.Second,
 	Visitors: 10_000, Capacity: 400, Lobby: 3 * time.Second, Doors: 17 * time.Second,
 	Poll: 2 * time.Second, Pass: 8 * time.Second,
+	Span: 5 * time.Second, Hour: 8 * time.Second, Quiet: 20 * time.Second,
 	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
 	Lease: 2 * time.Second, Traffic: 15 * time.Second,
 }
@@ -80,6 +83,7 @@ type instance struct {
 	tapes    map[string]*tape // of the last run of each scenario
 	lastRace *race            // whose orders can be sent again
 	crowded  *crowd           // before the waiting room, while it runs
+	tree     *tree            // of budgets, while it runs
 	number   int64            // of the last run
 }
 
@@ -92,6 +96,7 @@ var scenarios = map[string]scenario{
 	"sale":      raceForTickets,
 	"sale-same": sendTheSameOrders,
 	"room":      fillTheRoom,
+	"budgets":   floodTheTree,
 	"holds":     killTheCashier,
 	"poll":      stuffThePoll,
 	"semaphore": killAPermitHolder,
@@ -128,6 +133,7 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 	d.mux.HandleFunc("POST /scenarios/{scenario}", d.run)
 	d.mux.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
 	d.mux.HandleFunc("POST /room/leave", d.leaveRoom)
+	d.mux.HandleFunc("POST /budgets/{what}", d.changeTree)
 	d.mux.HandleFunc("POST /limit", d.limit)
 	d.mux.HandleFunc("POST /redis", d.power)
 	d.mux.HandleFunc("POST /reset", d.reset)

@@ -1,7 +1,7 @@
 // Command demo lets you try Gatehouse. It serves one page, on which you attack three limits, race for
-// tickets, fill a waiting room, stuff a poll, take Redis away, and kill workers; and a guarded app for curl:
-// a limit of 100 requests per minute, a poll in which each user votes once, and a flash sale (seckill) of 100
-// tickets, one per buyer.
+// tickets, fill a waiting room, flood an organisation's budgets, stuff a poll, take Redis away, and kill
+// workers; and a guarded app for curl: a limit of 100 requests per minute, a poll in which each user votes
+// once, and a flash sale (seckill) of 100 tickets, one per buyer.
 //
 //	go run ./examples/demo
 //
@@ -24,6 +24,7 @@
 //	sale-same  done: raceCounts           the same orders again; their answers are replays
 //	room       counts, done: roomCounts  inside, called, waiting, entered by Redis; left, told by the visitors;
 //	           draw: roomDraw            the seed, and the position that each visitor was told
+//	budgets    counts, done: treeCounts  used, most by Redis; what binds, refusals, told by the users
 //	holds      step, done: holdsStep      left, held, sold while a dead worker's holds run out
 //	poll       counts, done: pollCounts   tallies by Redis; answers to the attacker by status
 //	semaphore  step, done: step           held, max
@@ -32,7 +33,8 @@
 //	spend      step, done: step           tokens left, by the limit
 //	traffic    counts, done: trafficCounts  who decided, statuses, the breaker
 //
-// POST /room/leave has half of those leave who wait, in the run that goes on.
+// POST /room/leave has half of those leave who wait, in the run that goes on. POST /budgets/raise, /pause and
+// /all change that of the budgets (on=true, on=false).
 //
 // POST /redis takes the Redis inside the process away (redis=off) and gives it back (redis=on): its port is
 // closed and opened, its data stay. A Redis of REDIS_URL is not the demo's to stop. POST /reset ends all
@@ -49,6 +51,8 @@
 //	            reason); #race-naive-left, -sold, -oversold, -refused; #race-own-grid, #race-naive-grid
 //	#room       #room-leave; #room-inside, -called, -most, -entered, -waiting, -left, -told; #room-inside-bars,
 //	            #room-line-bars; #room-commitment, -seed; #room-check (what this browser has computed)
+//	#budgets    #budgets-raise, -pause, -all (aria-pressed); #budgets-acme, -web, -ann and so on (tr with
+//	            data-used, data-hit); #budgets-others, -allowed, -refused; #budgets-decided, -answer
 //	#holds      #holds-left, -held, -sold, -ms
 //	#stuffing   #stuffing-open-red, -blue, -refused, -answers, -winner (the sentence);
 //	            #stuffing-capped-red and so on
@@ -73,5 +77,6 @@
 //	stream.go   server-sent events, and the tapes of runs
 //	watch.go    the breaker, who decided, which scripts ran
 //	labs.go     the guards of the scenarios
-//	attack.go, race.go, room.go, holds.go, poll.go, limit.go, workers.go, spend.go, outage.go: the scenarios
+//	attack.go, race.go, room.go, tree.go, holds.go, poll.go, limit.go, workers.go, spend.go, outage.go: the
+//	scenarios
 package main

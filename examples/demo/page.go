@@ -38,6 +38,16 @@ func (pageInfo) PageUnits() int            { return pageUnits }
 func (pageInfo) PageWindow() time.Duration { return pageWindow }
 func (pageInfo) TriesPerAddress() int      { return triesPerAddress }
 func (pageInfo) TrafficUnits() int         { return trafficUnits }
+func (pageInfo) Branches() []branch        { return branches }
+
+// TreeButtons are the buttons while the tree of budgets is flooded.
+func (pageInfo) TreeButtons() []struct{ What, Text string } {
+	return []struct{ What, Text string }{
+		{"raise", fmt.Sprintf("Support raises her to %d for an hour", raisedUnits)},
+		{"pause", "Pause her team"},
+		{"all", "All flood"},
+	}
+}
 
 // Visitors is a number as people read it.
 func (p pageInfo) Visitors() string {

@@ -90,7 +90,7 @@ async function play(button, watch) {
     fail("The server did not answer.");
   } finally {
     for (const b of buttons) b.removeAttribute("aria-disabled");
-    if (name === "room") byID("room-leave").setAttribute("aria-disabled", "true");
+    for (const b of section.querySelectorAll("[data-during]")) b.setAttribute("aria-disabled", "true");
   }
 }
 
@@ -332,6 +332,42 @@ async function checkDraw({ commitment, seed, positions }) {
     `that was promised, and ${people(right)} of ${people(order.length)} positions are right.`);
 }
 
+// The budgets: a row for each node of the tree.
+
+function drawTree(nodes = {}) {
+  for (const row of document.querySelectorAll("#budgets-tree tr[id]")) {
+    const node = nodes[row.id.slice("budgets-".length)] ?? { used: 0, max: +row.dataset.max, hit: "" };
+    const [, bar, used, hit] = row.children;
+    row.dataset.used = node.used;
+    row.dataset.hit = node.hit;
+    used.textContent = `${node.used} of ${node.max}`;
+    hit.textContent = node.hit || "–";
+    bar.firstChild.replaceChildren();
+    shape(bar.firstChild, "rect", { width: 100, height: 12, class: "left" });
+    shape(bar.firstChild, "rect", { width: Math.min(100, 100 * node.used / node.max), height: 12,
+      class: node.hit ? "bought" : "people" });
+  }
+}
+
+function showTree(name, data) {
+  fill(byID("budgets"), data);
+  drawTree(Object.fromEntries(data.nodes.map(node => [node.name, node])));
+  byID("budgets-answer").textContent = data.answer;
+  byID("budgets-others").className = data.others > 0 ? "over" : "kept";
+  const left = Math.ceil(data.raised_ms / 1000);
+  const on = { raise: left > 0, pause: data.paused, all: data.all };
+  byID("budgets-decided").textContent = [on.raise && `ann has more, for ${left} s (sue: launch day)`,
+    on.pause && "web is paused (sue: a key leaked)"].filter(Boolean).join("; ") || "nothing";
+  for (const [what, pressed] of Object.entries(on)) {
+    byID("budgets-" + what).setAttribute("aria-pressed", pressed);
+    byID("budgets-" + what).setAttribute("aria-disabled", name === "done");
+  }
+  if (name === "done") return `Ann was refused ${data.refused} times, the others ${data.others} times.`;
+  if (on.pause) return "Her team is paused. The other team goes on.";
+  if (on.all) return "All flood: what the organisation has is shared, and never exceeded.";
+  return on.raise ? "She has more for an hour, in each process." : "Ann floods: her own limit refuses her.";
+}
+
 // The poll.
 
 function showPoll(name, data) {
@@ -498,7 +534,7 @@ async function post(path, fields, status) {
 
 const shows = {
   attack: () => showAttack, sale: () => showRace, "sale-same": () => showSameOrders, holds: () => showHolds,
-  room: () => (drawRoom(), showRoom), poll: () => showPoll, traffic: () => showTraffic,
+  room: () => (drawRoom(), showRoom), poll: () => showPoll, budgets: () => showTree, traffic: () => showTraffic,
 };
 for (const button of document.querySelectorAll("[data-run]")) {
   button.addEventListener("click", () => run(button));
@@ -509,11 +545,15 @@ byID("redis-switch")?.addEventListener("click", async () => {
   const changed = await post("/redis", { redis: on ? "off" : "on" }, byID("redis-state"));
   if (changed && on) byID("outage-run").click(); // otherwise there is nothing to see
 });
-byID("room-leave").addEventListener("click", async () => {
-  if (byID("room-leave").getAttribute("aria-disabled") === "true") return;
-  const answer = await fetch("/room/leave", { method: "POST" });
-  if (!answer.ok) byID("room-status").textContent = (await answer.text()).trim();
-});
+for (const button of document.querySelectorAll("[data-during]")) { // they change the run that goes on
+  button.addEventListener("click", async () => {
+    if (button.getAttribute("aria-disabled") === "true") return;
+    const section = button.closest("[data-state]").id;
+    const on = button.getAttribute("aria-pressed") !== "true";
+    const answer = await fetch(`/${section}/${button.dataset.during}?on=${on}`, { method: "POST" });
+    if (!answer.ok) byID(section + "-status").textContent = (await answer.text()).trim();
+  });
+}
 byID("reset").addEventListener("click", async () => {
   byID("reset-status").textContent = "Resetting …";
   const before = [...runs];
@@ -529,7 +569,7 @@ function forget() {
   for (const name in known) delete known[name];
   const all = selector => document.querySelectorAll(selector);
   for (const e of all("main ol, #race-answers, #outage-limit, #outage-sale")) e.replaceChildren();
-  const figures = "[data-figure], #stuffing-open-answers, #stuffing-capped-answers, #room-commitment";
+  const figures = "[data-figure], #stuffing-open-answers, #stuffing-capped-answers, #room-commitment, #budgets-answer";
   for (const e of all(figures)) e.textContent = "–";
   for (const e of all(".number b")) {
     e.textContent = 0;
@@ -550,11 +590,12 @@ function plan() {
   tickets(byID("race-own-grid"), {});
   tickets(byID("race-naive-grid"), {});
   drawRoom();
+  drawTree();
   for (const side of ["open", "capped"]) bars(side, 0, 0);
   line.before = 0;
   drawLine("ten requests a second, each one a tick");
 }
-const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text, #room-check";
+const says = "[id$='-result'], [id$='-winner'], #outage-status, #race-naive-text, #room-check, #budgets-decided";
 for (const e of document.querySelectorAll(says)) e.dataset.plan = e.textContent;
 plan();
 

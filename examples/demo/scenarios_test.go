@@ -25,6 +25,7 @@ var small = sizes{
 	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: time.Second,
 	Visitors: 400, Capacity: 20, Lobby: 600 * time.Millisecond, Doors: 4 * time.Second,
 	Poll: time.Second, Pass: 2 * time.Second,
+	Span: time.Second, Hour: time.Second, Quiet: 4 * time.Second,
 	Tries: 120, Accounts: 80, Addresses: 10, Honest: 30, PerAddress: 4,
 	Lease: time.Second, Traffic: 300 * time.Millisecond,
 }
@@ -508,6 +509,63 @@ func TestAtMostTheCapacityIsInside(t *testing.T) {
 		if !drawn || c.State != "closed" || c.Most < 15 || c.Entered < 10 || c.Left < 150 ||
 			c.Told+c.Left+int(c.Entered) != 400 {
 			t.Errorf("%+v; drawn %t", c, drawn)
+		}
+	})
+}
+
+// TestOneUserFloodsAndTheOthersGoOn: until all flood. What support decides is obeyed and shown, and ends by
+// itself.
+func TestOneUserFloodsAndTheOthersGoOn(t *testing.T) {
+	eachDemo(t, func(t *testing.T, d *demo) {
+		if w := send(d, "POST", "/budgets/raise?on=true"); w.Code != 409 {
+			t.Errorf("nobody floods yet: %d", w.Code)
+		}
+		ended := make(chan []sent, 1)
+		go func() { ended <- play(t, d, "budgets") }()
+		counts := func() (c treeCounts) {
+			in := d.instance()
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			if in.tapes["budgets"] == nil {
+				return c
+			}
+			in.tapes["budgets"].mu.Lock()
+			defer in.tapes["budgets"].mu.Unlock()
+			if events := in.tapes["budgets"].events; len(events) > 0 {
+				c = data[treeCounts](t, last(parse(t, events[len(events)-1])))
+			}
+			return c
+		}
+		shown := func(what string, cond func(c treeCounts) bool) {
+			redistest.Eventually(t, time.Minute, func() bool { return cond(counts()) }, what)
+		}
+		press := func(what string, on bool) {
+			want(t, send(d, "POST", fmt.Sprintf("/budgets/%s?on=%t", what, on)), 204, "")
+		}
+		shown("ann is refused", func(c treeCounts) bool { return c.Hit == "user" && c.Refused > 5 })
+		if c := counts(); c.Others > 0 || !strings.Contains(c.Answer, "RateLimit") {
+			t.Errorf("%+v: the others are refused, or there is no answer", c)
+		}
+		press("raise", true)
+		shown("she has more", func(c treeCounts) bool { return c.Nodes[2].Max == 20 && c.Nodes[2].Used > 15 })
+		shown("the hour is over", func(c treeCounts) bool { return c.RaisedMS == 0 && c.Nodes[2].Max == 15 })
+		press("raise", true)
+		press("raise", false)
+		shown("support has taken it back", func(c treeCounts) bool { return c.RaisedMS == 0 })
+		press("pause", true)
+		shown("her team is paused", func(c treeCounts) bool { return c.Paused && c.Hit == "paused" })
+		if c := counts(); c.Nodes[4].Hit != "" {
+			t.Errorf("%+v: the other team is refused", c)
+		}
+		press("pause", false)
+		press("all", true)
+		shown("the organisation binds", func(c treeCounts) bool { return c.All && c.Nodes[0].Hit == "org" })
+		for _, e := range <-ended {
+			for i, node := range data[treeCounts](t, e).Nodes {
+				if most := branches[i].Max; node.Used > most && (i != 2 || node.Used > raisedUnits) {
+					t.Errorf("%+v, of %d", node, most)
+				}
+			}
 		}
 	})
 }

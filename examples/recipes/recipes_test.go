@@ -9,10 +9,12 @@ import (
 	"html"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,19 +308,94 @@ func TestUpgradesThatFailAreAnsweredByTheLibrary(t *testing.T) {
 	wantStatus(t, post(t, app, "/chat", "", "X-User: ann"), http.StatusUpgradeRequired, "no upgrade")
 }
 
+// TestTokensAreChargedAsUsed: on all levels, and as many answers run as the learnt estimate lets fit, not as
+// the most that an answer may cost.
 func TestTokensAreChargedAsUsed(t *testing.T) {
-	gate, _ := newGate(t)
+	gate, m := newGate(t)
 	used := int64(1000)
-	app := asUser(Model(gate, func(*http.Request) iter.Seq2[string, int64] {
-		return func(yield func(string, int64) bool) { _ = yield("Hello", used/2) && yield(", Ann.", used/2) }
-	}))
-	for i := range 97 { // 97 * 1,000 used; the 98th could cost 4,000, and 3,000 are left
-		if w := post(t, app, "/chat", "", "X-User: ann"); w.Code != 200 || w.Body.String() != "Hello, Ann." {
-			t.Fatalf("request %d: %d %s", i, w.Code, w.Body)
+	mux, plans := http.NewServeMux(), map[string]TokenPlan{"acme": {100_000, 150_000, 60_000}}
+	mux.Handle("POST /models/{model}/answers", Model(gate, plans,
+		func(*http.Request) iter.Seq2[string, int64] {
+			return func(yield func(string, int64) bool) { _ = yield("Hello", used/2) && yield(", Ann.", used/2) }
+		}))
+	ask := func(key, model string) *httptest.ResponseRecorder {
+		ctx := keyfuncs.WithValue(keyfuncs.WithValue(t.Context(), "key", key), "org", strings.Split(key, "-")[0])
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/models/"+model+"/answers", nil))
+		return w
+	}
+	answers := func(key, model string) (n int) {
+		for ; ; n++ {
+			switch w := ask(key, model); {
+			case w.Code == 429:
+				return n
+			case w.Code != 200 || w.Body.String() != "Hello, Ann.":
+				t.Fatalf("request %d: %d %s", n, w.Code, w.Body)
+			}
 		}
 	}
-	wantStatus(t, post(t, app, "/chat", "", "X-User: ann"), 429, "beyond 100,000")
-	wantStatus(t, post(t, app, "/chat", "", "X-User: bob"), 200, "somebody else")
+	// Of the last 1,000 tokens of a key nothing could be used if each answer took 4,000 in advance.
+	if n := answers("acme-1", "small"); n != 59 && n != 60 {
+		t.Errorf("key 1 had %d answers of 1,000 tokens, want nearly 60", n)
+	}
+	if n := answers("acme-2", "small"); n < 39 || n > 41 {
+		t.Errorf("key 2 had %d answers, want what its organisation has left", n)
+	}
+	wantStatus(t, ask("other-1", "small"), 403, "an organisation that nobody knows")
+	m.SetTime(time.Date(2026, time.March, 1, 12, 2, 0, 0, time.UTC))
+	before := ask("acme-1", "small").Header().Get("RateLimit")
+	used = 3000 // more than estimated: it is charged
+	wantStatus(t, ask("acme-1", "small"), 200, "a dear answer")
+	used = 1000
+	after := ask("acme-1", "small").Header().Get("RateLimit")
+	if a, b := left(t, before, "tokens/key"), left(t, after, "tokens/key"); a-b < 3000 || a-b > 6000 {
+		t.Errorf("of a key's minute %d and then %d are left: %s; %s", a, b, before, after)
+	}
+	if n := answers("acme-1", "small") + answers("acme-2", "small"); n < 41 || n > 46 {
+		t.Errorf("%d answers, want what the month has left", n)
+	}
+	if w := ask("acme-2", "small"); !strings.Contains(w.Body.String(), `"quota"`) {
+		t.Errorf("%d %s, want the month to bind", w.Code, w.Body)
+	}
+	m.SetTime(time.Date(2026, time.April, 1, 0, 0, 0, 0, time.UTC))
+	wantStatus(t, ask("acme-2", "small"), 200, "a new month")
+}
+
+// left reads what is left of a policy in a RateLimit field.
+func left(t *testing.T, field, policy string) (n int) {
+	t.Helper()
+	m := regexp.MustCompile(`"` + policy + `";r=(\d+)`).FindStringSubmatch(field)
+	if m == nil {
+		t.Fatalf("%q has no %s", field, policy)
+	}
+	n, _ = strconv.Atoi(m[1])
+	return n
+}
+
+// TestAnEstimateLearns: it comes near to what answers cost, above most of them, and apart by key and model.
+func TestAnEstimateLearns(t *testing.T) {
+	var e estimates
+	rng := rand.New(rand.NewPCG(28, 1))
+	above := 0
+	for i := range 1000 {
+		cost := 300 + rng.Int64N(200)
+		if e.of("ann|small") >= cost {
+			above++
+		}
+		e.learn("ann|small", cost)
+		if i > 50 && e.of("ann|small") > 700 {
+			t.Fatalf("after %d answers of 300 to 500 tokens the estimate is %d", i, e.of("ann|small"))
+		}
+	}
+	if above < 850 || e.of("ann|large") != mostOfAnAnswer {
+		t.Errorf("%d of 1,000 answers cost no more than estimated; another model: %d", above, e.of("ann|large"))
+	}
+	for i := range 30_000 {
+		e.learn(fmt.Sprint("made up ", i), 1)
+	}
+	if len(e.known) > 10_000 {
+		t.Errorf("%d estimates are kept", len(e.known))
+	}
 }
 
 func TestASaleIsForThoseWhoAreInvited(t *testing.T) {
@@ -417,7 +494,10 @@ func TestTenantsHaveBudgetsOfTheirOwn(t *testing.T) {
 	if got := answers(20, "tiny.example.com", each); got[200] != 4 {
 		t.Errorf("all of tiny: %v", got)
 	}
-	if got := answers(1, "made-up.example.com", ann); got[400] != 1 {
+	if got := answers(1, "made-up.example.com", ann); got[403] != 1 {
 		t.Errorf("a tenant that does not exist: %v", got)
+	}
+	if got := answers(1, "acme.example.org", ann); got[400] != 1 {
+		t.Errorf("no host of a tenant: %v", got)
 	}
 }

@@ -1,48 +1,43 @@
 package recipes
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // Tenants guards an application for several tenants, each at a host name of its own such as acme.example.com.
 // Each tenant has what its plan allows per minute, and no user gets more than a tenth of it, so that one user
-// does not use up what all have. Users of different tenants are different users, whatever their IDs.
+// does not use up what all have. What a user is refused costs the tenant nothing.
 func Tenants(gate *core.Engine, perMinute map[string]int64, app http.Handler) http.Handler {
-	tenant := tenantOf(perMinute)
-	ofTenant := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
-		return []limit.Limit{limit.PerMinute(perMinute[a.Actor])}, nil
+	find := func(path []string) ([]budget.Limit, error) {
+		most, known := perMinute[path[0]]
+		if !known {
+			return nil, budget.ErrUnknown
+		}
+		if len(path) == 2 { // a user of the tenant
+			most = max(1, most/10)
+		}
+		return []budget.Limit{{Max: most, Window: time.Minute, Resolution: 60}}, nil
 	}
-	ofUser := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
-		return []limit.Limit{limit.PerMinute(max(1, perMinute[a.Resource]/10))}, nil
-	}
-	perTenant := nethttpmw.Rule{
-		Guard: limit.NewSlidingWindowBy(gate, "tenant", ofTenant),
-		Who:   tenant,
-	}
-	perUser := nethttpmw.Rule{
-		Guard: limit.NewSlidingWindowBy(gate, "tenant-user", ofUser),
+	rule := nethttpmw.Rule{
+		Guard: budget.New(gate, "tenants", budget.Options{Levels: []string{"tenant", "user"}, Find: find}),
+		Under: []keyfuncs.Func{tenant},
 		Who:   keyfuncs.User("uid"),
-		What:  tenant, // a budget per user and tenant
 	}
-	return nethttpmw.HTTP(perUser, perTenant)(app)
+	return nethttpmw.HTTP(rule)(app)
 }
 
-// tenantOf finds the tenant in the host name. Names that are no tenant's are refused, so that nobody makes up
-// budgets.
-func tenantOf(known map[string]int64) keyfuncs.Func {
-	return func(r *keyfuncs.Request) (string, error) {
-		name, domain, _ := strings.Cut(strings.ToLower(r.Host), ".")
-		if _, ok := known[name]; !ok || domain != "example.com" {
-			return "", fmt.Errorf("%w: the host name is no tenant's", keyfuncs.ErrMalformed)
-		}
-		return name, nil
+// tenant finds the tenant in the host name. It need not exist: the budget knows.
+func tenant(r *keyfuncs.Request) (string, error) {
+	name, domain, _ := strings.Cut(strings.ToLower(r.Host), ".")
+	if domain != "example.com" {
+		return "", keyfuncs.ErrMissing
 	}
+	return name, nil
 }

@@ -6,12 +6,13 @@
 --                paused; "=" -> the sequence of the last change. An until of 0 never ends
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
 --       then for each level that is present, the outermost first:
---       log      list: "part base late units entries|window gone left next named ...", then the entries: n, a
---                unit in part base + n, or n*c, c units. Each window is a view of the log: how many entries
---                at its head have left it, their units, when the next one leaves (0: unknown), and when it
---                was asked for last. late is the moment of the last unit
---       node     hash: p -> "begins ends used sequence alert" of the period in force; "begins ends" ->
---                "used sequence" of ended ones; of the last level also c -> its last 64 calls, see below
+--       log      list: "part base late units entries" and "|window gone left next until" for each window,
+--                then the entries: n, a unit in part base + n, or n*c, c units. Each window is a view of the
+--                log: how many entries at its head have left it, their units, when the next one leaves (0:
+--                unknown), and until when it is kept. late is the moment of the last unit
+--       node     hash: p -> "begins ends used alert sequence first restored" of the period in force;
+--                "begins ends" -> "used sequence first restored" of ended ones; of the last level also
+--                c -> its last 64 calls, see below
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
 --       2 call   the name of this call, 6 characters
 --       3 force  0; 1 when the units are spent already: they are taken whatever is left; 2 when an earlier
@@ -19,7 +20,8 @@
 --       4 keep   milliseconds for which periods that have ended are kept
 --       5 now    microseconds since 1970; absent or empty: the server's clock
 --       then for each level that is present
---       name     of the node: no spaces
+--       name     of the node, without spaces, and then "!" and the name
+--       then for each level that is present
 --       windows  "part max/window ...", microseconds, units, milliseconds; a unit counts as taken at the end
 --                of its part. Empty: none
 --       period   "max hard begins ends", units, where they end (-1: nowhere), milliseconds. Empty: none
@@ -30,16 +32,17 @@
 --                   for ever), period (the stamp is not in the period of the level), gone (the call was
 --                   undone before it arrived)
 --         stamp     the moment of the decision, microseconds
---         sequence  that of the last change, 0 where nothing has a period
---         A period's max is where it ends, if it ends anywhere.
+--         sequence  that of the last change, 0 where nothing has a period. It is the time in microseconds,
+--                   or one more than that of the change before, so it grows after a loss of data too
+--         A period's max is where it ends, if it ends anywhere. first is the sequence that its count began
+--         with, and restored the units of used that were not counted since, but restored.
 --
 -- c has words of 24 characters: "<call><state><stamp> ", where the state is + for one that ran, = for one
 -- that was settled, and - for one that was undone before it arrived.
 
-local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
+local root, rows, leaf, count = KEYS[1], KEYS[2], KEYS[#KEYS], #KEYS / 2 - 1
 local cost, call, force, keep = ARGV[1] + 0, ARGV[2], ARGV[3] ~= '0', ARGV[4] + 0
 local now = tonumber(ARGV[5])
-local year = 31622400000 -- for so long, at least half of it, overrides and sequences outlive the last call
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -48,68 +51,64 @@ end
 -- end clock_micro
 local need = cost > 0 and cost or 1
 
-local names, levels = {}, {}
-for i = 1, #KEYS / 2 - 1 do
-  local name = ARGV[i * 3 + 3]
-  names[i * 2 - 1], names[i * 2] = name, '!' .. name
-  levels[i] = {name = name, log = KEYS[i * 2 + 1], node = KEYS[i * 2 + 2], windows = ARGV[i * 3 + 4],
-    period = ARGV[i * 3 + 5], views = {}, units = 0, entries = 0}
+-- What has been decided for a node: its override and its pause, as long as they are not over.
+local decided, overridden = redis.call('HMGET', root, '=', unpack(ARGV, 6, 5 + 2 * count)), false
+local today = math.floor(now / 1000)
+for i = 1, count do
+  local override, paused = decided[2 * i], decided[2 * i + 1]
+  if paused and not force and (paused == '0' or paused + 0 > today) then
+    return {'paused', now, i, paused == '0' and 0 or (paused - today) * 1000}
+  end
+  if override then
+    local ends = string.match(override, '^%d+') + 0
+    decided[2 * i] = (ends == 0 or ends > today) and override
+  end
+  overridden = overridden or override or paused
 end
 
 -- Time never runs backwards along a path: below the last unit of a log its moment counts, and before the
 -- period in force its first moment does, so that no clock that is set back gives anybody two.
-local today = math.floor(now / 1000)
-for _, l in ipairs(levels) do
-  local stored = l.period ~= '' and redis.call('HGET', l.node, 'p')
-  if stored then
-    local begins, ends, used, sequence, alert = string.match(stored, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-    l.was = {begins = begins + 0, ends = ends + 0, used = used + 0, sequence = sequence, alert = alert + 0}
-    now = math.max(now, l.was.begins * 1000)
-  end
-  local header = l.windows ~= '' and redis.call('LINDEX', l.log, '0')
-  if header then
-    local numbers = {}
-    for number in string.gmatch(header, '%d+') do
-      numbers[#numbers + 1] = number + 0
+local levels, calls = {}, nil
+for i = 1, count do
+  local windows, period = ARGV[2 * count + 2 * i + 4], ARGV[2 * count + 2 * i + 5]
+  local l = {log = KEYS[2 * i + 1], node = KEYS[2 * i + 2], windows = windows, period = period, was = false,
+    p = false, views = {}, part = 0, base = 0, late = 0, units = 0, entries = 0, at = 0}
+  levels[i] = l
+  if period ~= '' then
+    local found = redis.call('HMGET', l.node, 'p', 'c')
+    calls = found[2] or ''
+    if found[1] then
+      local begins, ends, used, alert, sequence, began = string.match(found[1],
+        '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+      l.was = {begins = begins + 0, ends = ends + 0, used = used + 0, alert = alert + 0, sequence = sequence,
+        began = began}
+      now = math.max(now, l.was.begins * 1000)
     end
-    l.part, l.base, l.late, l.units, l.entries = unpack(numbers, 1, 5)
-    for n = 6, #numbers, 5 do
-      l.views[#l.views + 1] = {window = numbers[n], gone = numbers[n + 1], left = numbers[n + 2],
-        next = numbers[n + 3], named = numbers[n + 4]}
+  elseif i == count then
+    calls = nil
+  end
+  local header = windows ~= '' and redis.call('LINDEX', l.log, '0')
+  if header then
+    local part, base, late, units, entries, views = string.match(header,
+      '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+    l.part, l.base, l.late, l.units, l.entries = part + 0, base + 0, late + 0, units + 0, entries + 0
+    for window, gone, left, next, ends in string.gmatch(views, '(%d+) (%d+) (%d+) (%d+) (%d+)') do
+      l.views[#l.views + 1] = {window = window, gone = gone + 0, left = left + 0, next = next + 0,
+        ends = ends, asked = false}
     end
     now = math.max(now, l.late)
   end
 end
 local milli = math.floor(now / 1000)
 
--- What has been decided for a node: its override and its pause, as long as they are not over.
-local decided, overridden = redis.call('HMGET', root, unpack(names)), false
-for i, l in ipairs(levels) do
-  local override, paused = decided[i * 2 - 1], decided[i * 2]
-  overridden = overridden or override or paused
-  if paused and not force and (paused == '0' or paused + 0 > today) then
-    return {'paused', now, i, paused == '0' and 0 or (paused - today) * 1000}
-  end
-  local ends = override and string.match(override, '^%d+') + 0
-  l.override = ends and (ends == 0 or ends > today) and override or ''
-end
-
--- An entry's part, and its units.
-local function entry(text)
-  local n = tonumber(text)
-  if n then
-    return n, 1
-  end
-  local part, units = string.match(text, '^(%d+)%*(%d+)$')
-  return part + 0, units + 0
-end
-
--- Calls f for the entries of a log behind the first ones, until it returns true.
+-- Calls f for the entries of a log behind the first ones, with their place, part and units, until it returns
+-- true.
 local function walk(l, from, f)
   local step = 1
   while from < l.entries do
     for n, text in ipairs(redis.call('LRANGE', l.log, from + 1, from + step)) do
-      if f(from + n, entry(text)) then
+      local part, units = string.match(text, '^(%d+)%*?(%d*)$')
+      if f(from + n, part + 0, units == '' and 1 or units + 0) then
         return
       end
     end
@@ -117,134 +116,157 @@ local function walk(l, from, f)
   end
 end
 
-local reply, alerts = {'ok', now, 0}, {}
-local function tell(max, used, wait, reset)
-  if wait > 0 then
-    reply[1] = 'limited'
-  end
-  for _, number in ipairs({max, used, wait, reset}) do
-    reply[#reply + 1] = number
-  end
-end
-
-local walked = 0
+local reply, size, walked, periods, alerts = {'ok', now, 0, 0, 0, 0, 0}, 3, 0, false, nil
 for i, l in ipairs(levels) do
+  local override = decided[2 * i]
   if l.windows ~= '' then
-    local part, limits = string.match(l.windows, '^(%d+) (.*)$')
-    l.part = l.entries > 0 and l.part or part + 0
-    l.base = l.entries > 0 and l.base or math.ceil(now / l.part)
-    l.at, l.own = math.ceil(now / l.part), part + 0
-    for max, window in string.gmatch(limits, '(%d+)/(%d+)') do
-      max = (l.override ~= '' and string.match(l.override, ' w' .. window .. '=(%d+)') or max) + 0
-      window = window * 1
-      local view
+    if l.entries == 0 then
+      l.part = string.match(l.windows, '^%d+') + 0
+      l.base = math.ceil(now / l.part)
+    end
+    l.at = math.ceil(now / l.part)
+    for max, window in string.gmatch(l.windows, '(%d+)/(%d+)') do
+      max = (override and string.match(override, ' w' .. window .. '=(%d+)') or max) + 0
+      local length, view = window * 1000, nil
       for _, v in ipairs(l.views) do
-        view = v.window == window and v or view
+        if v.window == window then
+          view = v
+        end
       end
       if not view then
-        view = {window = window, gone = 0, left = 0, next = 0}
+        view = {window = window, gone = 0, left = 0, next = 0, ends = '0', asked = false}
         l.views[#l.views + 1] = view
       end
-      view.named, view.asked = milli, true
+      view.asked = true
       if view.next <= now then
         local before = view.gone
         view.next = 0
-        walk(l, view.gone, function(place, n, units)
-          local leaves = (l.base + n) * l.part + window * 1000
-          if leaves <= now then
-            view.gone, view.left = place, view.left + units
-          elseif units > 0 then
-            view.next = leaves
-            return true
-          end
-        end)
-        walked = math.max(walked, view.gone - before)
+        if before < l.entries then
+          walk(l, before, function(place, n, units)
+            local leaves = (l.base + n) * l.part + length
+            if leaves <= now then
+              view.gone, view.left = place, view.left + units
+            elseif units > 0 then
+              view.next = leaves
+              return true
+            end
+          end)
+          walked = math.max(walked, view.gone - before)
+        end
       end
       local used, wait = l.units - view.left, 0
-      if used + need > max and not force then
-        local lacking = used + need - max
+      local lacking = used + need - max
+      if lacking > 0 and not force then
+        reply[1] = 'limited'
         if need > max then
           wait = -1
-          reply[1] = 'limited'
+        elseif lacking == 1 then
+          wait = view.next - now
         else
           walk(l, view.gone, function(_, n, units)
             lacking = lacking - units
             if lacking <= 0 then
-              wait = (l.base + n) * l.part + window * 1000 - now
+              wait = (l.base + n) * l.part + length - now
               return true
             end
           end)
         end
       end
-      local reset = view.next > 0 and view.next - now or cost > 0 and l.at * l.part + window * 1000 - now or 0
-      tell(max, used, wait, reset)
+      reply[size + 1], reply[size + 2], reply[size + 3] = max, used, wait
+      size = size + 4
+      reply[size] = view.next > 0 and view.next - now or cost > 0 and l.at * l.part + length - now or 0
     end
   end
   if l.period ~= '' then
     local max, hard, begins, ends = string.match(l.period, '^(%d+) (-?%d+) (%d+) (%d+)$')
-    local newMax, newHard = string.match(l.override, ' p=(%d+)/(-?%d+)')
-    max, hard, begins, ends = (newMax or max) + 0, (newHard or hard) + 0, begins + 0, ends + 0
+    if override then
+      local newMax, newHard = string.match(override, ' p=(%d+)/(-?%d+)')
+      max, hard = newMax or max, newHard or hard
+    end
+    max, hard, begins, ends = max + 0, hard + 0, begins + 0, ends + 0
     local p = l.was
     if not p or p.ends <= milli or p.begins < begins then
       if milli < begins or milli >= ends then
         return {'period', now, i, 0}
       end
       if not p or p.begins ~= begins or p.ends ~= ends then
-        local used = redis.call('HGET', l.node, string.format('%d %d', begins, ends))
-        p = {begins = begins, ends = ends, alert = 0, used = used and string.match(used, '^%d+') + 0 or 0}
+        local had = redis.call('HGET', l.node, string.format('%d %d', begins, ends))
+        local used, began = string.match(had or '', '^(%d+) %d+ (.*)$')
+        p = {begins = begins, ends = ends, alert = 0, used = (used or 0) + 0, began = began}
       end
     end
-    l.p = p
+    l.p, periods = p, true
     local wait, resets = 0, math.max(p.ends * 1000 - now, 1)
     if hard >= 0 and p.used + need > hard and not force then
       wait = need > hard and -1 or resets
       reply[1] = 'limited'
     end
-    tell(hard >= 0 and hard or max, p.used, wait, resets)
+    reply[size + 1], reply[size + 2] = hard >= 0 and hard or max, p.used
+    reply[size + 3], reply[size + 4] = wait, resets
+    size = size + 4
     local after = p.used + cost
     local percent = after >= max and 100 or after * 5 >= max * 4 and 80 or 0
     if cost > 0 and percent > p.alert then
-      p.alert = percent
+      p.alert, alerts = percent, alerts or {}
       alerts[#alerts + 1], alerts[#alerts + 2] = i, percent
     end
   end
 end
 
--- Writes the header of a log, without the entries that have left all its windows. A window that nobody asks
--- for stays until it has passed, since old and new processes run side by side.
-local function save(l)
-  local views, drop, longest = {}, l.entries, 0
-  for _, v in ipairs(l.views) do
-    if v.named + v.window + l.part / 1000 + 1 > milli then -- its last unit counts as of the end of a part
-      views[#views + 1] = v
-      drop, longest = math.min(drop, v.gone), math.max(longest, v.window)
+-- Writes the header of a log, without the windows that nobody asks for any more and the entries that have
+-- left all others. A window is kept for its length after it was asked for, since old and new processes run
+-- side by side. An entry may be given that is pushed at the end.
+local function save(l, text)
+  local drop, dropped, expires = l.entries, 0, nil
+  for n = #l.views, 1, -1 do
+    local v = l.views[n]
+    local needed = v.asked and milli + v.window + l.part / 1000 + 1 or milli -- a unit: at the end of its part
+    if needed > v.ends + 0 then
+      v.ends = v.asked and string.format('%d', needed + v.window / 4 + 1000)
+      expires = v.ends
     end
-  end
-  local dropped = drop > 0 and 0 or nil
-  for _, v in ipairs(views) do
-    dropped = dropped and v.gone == drop and v.left or dropped
+    if v.ends then
+      drop = math.min(drop, v.gone)
+    else
+      table.remove(l.views, n)
+    end
   end
   if drop > 0 then
     redis.call('LTRIM', l.log, drop, '-1')
-    l.units, l.entries = l.units - dropped, l.entries - drop
+    for _, v in ipairs(l.views) do
+      dropped = v.gone == drop and v.left or dropped
+    end
+    l.units = l.units - dropped
   end
-  local words = {string.format('%d %d %d %d %d|', l.part, l.base, l.late, l.units, l.entries)}
-  for n, v in ipairs(views) do
-    words[n + 1] = string.format('%d %d %d %d %d', v.window, v.gone - drop, v.left - (dropped or 0),
-      v.next, v.named)
+  local header = string.format('%d %d %d %d %d', l.part, l.base, l.late, l.units,
+    l.entries - drop + (text and 1 or 0))
+  for _, v in ipairs(l.views) do
+    header = header .. string.format('|%s %d %d %d %s', v.window, v.gone - drop, v.left - dropped, v.next,
+      v.ends)
+    expires = expires and math.max(expires, v.ends)
   end
-  redis.call('LSET', l.log, '0', table.concat(words, ' '))
-  return longest
+  if l.entries == 0 then
+    redis.call('RPUSH', l.log, header, text)
+  else
+    redis.call('LSET', l.log, '0', header)
+    if text then
+      redis.call('RPUSH', l.log, text)
+    end
+  end
+  if expires then
+    redis.call('PEXPIRE', l.log, expires - milli)
+  end
 end
 
-local periods = false
-for _, l in ipairs(levels) do
-  periods = periods or l.p
-end
-local calls = (periods or force) and cost > 0 and redis.call('HGET', last, 'c') or ''
-local known, full = string.match(calls, call .. '([-+=])'), #calls >= 64 * 24
-if known == '-' or force and (known or ARGV[3] == '2' and full) then
-  return {'gone', now, 0, 0}
+if periods or force then
+  calls = cost > 0 and (calls or redis.call('HGET', leaf, 'c') or '') or ''
+  local found, full = string.find(calls, call, 1, true), #calls >= 64 * 24
+  local known = found and string.match(calls, '^[-+=]', found + 6)
+  if known == '-' or force and (known or ARGV[3] == '2' and full) then
+    return {'gone', now, 0, 0}
+  end
+  calls = (full and string.sub(calls, 25) or calls) .. call .. (force and '=' or '+') ..
+    string.format('%016d ', now)
 end
 if reply[1] ~= 'ok' or cost == 0 then
   if walked > 128 and cost > 0 then
@@ -257,36 +279,27 @@ if reply[1] ~= 'ok' or cost == 0 then
   return reply
 end
 
-for _, l in ipairs(levels) do
+local sequence = math.max((decided[1] or 0) + 1, now)
+for i, l in ipairs(levels) do
   if l.windows ~= '' then
-    local ended = true -- whether all entries have left all windows
+    local ended = l.entries > 0 -- whether all entries have left all windows
     for _, v in ipairs(l.views) do
       ended = ended and v.gone == l.entries
     end
-    if ended and l.entries > 0 then
+    if ended then
       redis.call('DEL', l.log)
-      l.entries, l.units = 0, 0
-    end
-    if l.entries == 0 then
-      l.part = l.own
+      l.entries, l.units, l.part = 0, 0, string.match(l.windows, '^%d+') + 0
       l.at = math.ceil(now / l.part)
       l.base = l.at
-      redis.call('RPUSH', l.log, '')
       for _, v in ipairs(l.views) do
-        v.gone, v.left = 0, 0
+        v.gone, v.left, v.ends = 0, 0, '0'
       end
     end
-    local number, units, merged = l.at - l.base, cost, false
+    local n, units, merged = l.at - l.base, cost, false
     if l.entries > 0 and l.late > (l.at - 1) * l.part then -- in the part of the last entry
-      local n, before = entry(redis.call('LINDEX', l.log, '-1'))
-      merged, units = n == number, n == number and before + cost or cost
-    end
-    local text = string.format(units == 1 and '%d' or '%d*%d', number, units)
-    if merged then
-      redis.call('LSET', l.log, '-1', text)
-    else
-      redis.call('RPUSH', l.log, text)
-      l.entries = l.entries + 1
+      local part, before = string.match(redis.call('LINDEX', l.log, '-1'), '^(%d+)%*?(%d*)$')
+      merged = part + 0 == n
+      units = merged and cost + (before == '' and 1 or before) or cost
     end
     for _, v in ipairs(l.views) do
       if v.next == 0 and v.asked then -- of others it stays unknown
@@ -294,45 +307,61 @@ for _, l in ipairs(levels) do
       end
     end
     l.units, l.late = l.units + cost, now
-    redis.call('PEXPIRE', l.log, math.ceil(save(l) * 1.25 + l.part / 1000) + 1000)
+    local text = string.format(units == 1 and '%d' or '%d*%d', n, units)
+    if merged then
+      redis.call('LSET', l.log, '-1', text)
+      save(l)
+    else
+      save(l, text)
+    end
   end
   local p = l.p
   if p then
-    local sequence = redis.call('HINCRBY', root, '=', 1)
-    reply[3] = sequence
-    redis.call('ZADD', rows, sequence, l.name)
     if p ~= l.was then
       if l.was then
         redis.call('HSET', l.node, string.format('%d %d', l.was.begins, l.was.ends),
-          string.format('%d %s', l.was.used, l.was.sequence))
+          string.format('%d %s %s', l.was.used, l.was.sequence, l.was.began))
       end
-      local fields = redis.call('HKEYS', l.node)
-      for _, field in ipairs(fields) do
+      for _, field in ipairs(redis.call('HKEYS', l.node)) do
         local begins, ends = string.match(field, '^(%d+) (%d+)$')
         if ends and (ends + keep <= milli or begins + 0 == p.begins and ends + 0 == p.ends) then
           redis.call('HDEL', l.node, field)
         end
       end
     end
-    redis.call('HSET', l.node, 'p', string.format('%d %d %d %d %d', p.begins, p.ends, p.used + cost,
-      sequence, p.alert))
+    local at = string.format('%d', sequence)
+    local state = string.format('%d %d %d %d %s %s', p.begins, p.ends, p.used + cost, p.alert, at,
+      p.began or at .. ' 0')
+    if i == count then
+      redis.call('HSET', l.node, 'p', state, 'c', calls)
+      calls = nil
+    else
+      redis.call('HSET', l.node, 'p', state)
+    end
     if p ~= l.was then
       redis.call('PEXPIRE', l.node, p.ends + keep - milli)
     end
+    redis.call('ZADD', rows, at, ARGV[2 * i + 4])
+    reply[3], sequence = sequence, sequence + 1
   end
 end
-if periods or force then
-  calls = full and string.sub(calls, 25) or calls
-  redis.call('HSET', last, 'c', calls .. call .. (force and '=' or '+') .. string.format('%016d ', now))
-  if redis.call('PTTL', last) < 120000 then
-    redis.call('PEXPIRE', last, 120000)
+if (periods or force) and calls then
+  redis.call('HSET', leaf, 'c', calls)
+  if redis.call('PTTL', leaf) < 120000 then
+    redis.call('PEXPIRE', leaf, 120000)
   end
 end
-if (periods or overridden) and redis.call('PTTL', root) < year / 2 then
-  redis.call('PEXPIRE', root, year)
-  redis.call('PEXPIRE', rows, year)
+if periods then
+  redis.call('HSET', root, '=', string.format('%d', sequence - 1))
 end
-for _, number in ipairs(alerts) do
+-- For a year at least, overrides and sequences outlive the last call. They are looked after once a day.
+local day = 86400000000
+if (periods or overridden) and math.floor((decided[1] or 0) / day) ~= math.floor(now / day) then
+  redis.call('PEXPIRE', root, '63244800000')
+  redis.call('PEXPIRE', rows, '63244800000')
+  redis.call('ZREMRANGEBYSCORE', rows, '0', string.format('%d', now - 3 * 366 * day))
+end
+for _, number in ipairs(alerts or {}) do
   reply[#reply + 1] = number
 end
 return reply

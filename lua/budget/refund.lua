@@ -6,35 +6,49 @@
 --       3 mode   first; again: an earlier sending may have run; undo: the call itself may not have run, or
 --                arrive later, and then takes nothing
 --       4 stamp  when the attempt took its units, microseconds; of no meaning for undo
+--       5 now    microseconds since 1970; absent or empty: the server's clock
 --       then for each level that is present its name, as in check
 -- Returns 1 when it gave them back, 0 when there was nothing to do
 
-local root, rows, last = KEYS[1], KEYS[2], KEYS[#KEYS]
-local units, call, mode, stamp = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4])
-local calls = redis.call('HGET', last, 'c') or ''
+local root, rows, leaf = KEYS[1], KEYS[2], KEYS[#KEYS]
+local units, call, mode, stamp, now = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local calls = redis.call('HGET', leaf, 'c') or ''
 
-local state, ran = string.match(calls, call .. '([-+=])(%d+)')
+local found = string.find(calls, call, 1, true)
+local state, ran = string.match(calls, '^([-+=])(%d+)', (found or #calls) + 6)
 local full = not state and #calls >= 64 * 24
 if state == '-' or state == '=' or full and mode == 'again' then
   return 0 -- known to be done, or forgotten whether it is
 end
-calls = full and string.sub(calls, 25) or string.gsub(calls, call .. '%S+ ', '')
+if found then
+  calls = string.sub(calls, 1, found - 1) .. string.sub(calls, found + 24)
+elseif full then
+  calls = string.sub(calls, 25)
+end
 local mark = mode == 'undo' and not state and '-' or '='
 stamp = mode == 'undo' and ran or stamp
-redis.call('HSET', last, 'c', calls .. call .. mark .. string.format('%016d ', stamp or 0))
-if redis.call('PTTL', last) < 120000 then
-  redis.call('PEXPIRE', last, 120000)
+redis.call('HSET', leaf, 'c', calls .. call .. mark .. string.format('%016d ', stamp or 0))
+if redis.call('PTTL', leaf) < 120000 then
+  redis.call('PEXPIRE', leaf, 120000)
 end
 if mark == '-' then
   return 0
 end
 
+-- shared clock_micro
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- end clock_micro
+local last = (redis.call('HGET', root, '=') or 0) + 0
+local sequence = last
 for i = 1, #KEYS / 2 - 1 do
-  local log, node, name = KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i + 4]
+  local log, node, name = KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i + 5]
   local header = redis.call('LINDEX', log, '0')
   if header then
-    local front, tail = string.match(header, '^(.*)|(.*)$')
-    local part, base, late, sum, entries = string.match(front, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local part, base, late, sum, entries, views = string.match(header,
+      '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
     local number = math.ceil(stamp / part) - base
     local low, high, count = 1, entries + 0, 0
     while low <= high do
@@ -51,12 +65,12 @@ for i = 1, #KEYS / 2 - 1 do
     local back = math.min(units, count)
     if back > 0 then
       redis.call('LSET', log, low, string.format('%d*%d', number, count - back))
-      tail = string.gsub(tail, '(%d+) (%d+) (%d+) %d+ (%d+)', function(window, gone, left, named)
+      views = string.gsub(views, '(%d+) (%d+) (%d+) %d+ (%d+)', function(window, gone, left, ends)
         left = low <= gone + 0 and left - back or left
-        return string.format('%s %s %d 0 %s', window, gone, left, named)
+        return string.format('%s %s %d 0 %s', window, gone, left, ends)
       end)
-      redis.call('LSET', log, '0', string.format('%s %s %s %d %s|', part, base, late, sum - back, entries) ..
-        tail)
+      header = string.format('%s %s %s %d %s', part, base, late, sum - back, entries)
+      redis.call('LSET', log, '0', header .. views)
     end
   end
   local milli, field = math.floor(stamp / 1000), nil
@@ -65,25 +79,29 @@ for i = 1, #KEYS / 2 - 1 do
     field = ends and begins + 0 <= milli and milli < ends + 0 and each or field
   end
   local p = redis.call('HGET', node, 'p')
-  local begins, ends, used, alert
+  local begins, ends, used, alert, rest
   if p then
-    begins, ends, used, alert = string.match(p, '^(%d+) (%d+) (%d+) %d+ (%d+)$')
+    begins, ends, used, alert, rest = string.match(p, '^(%d+) (%d+) (%d+) (%d+) %d+ (.*)$')
   end
   local inForce = p and begins + 0 <= milli and milli < ends + 0
   if inForce or field then
-    local sequence = redis.call('HINCRBY', root, '=', '1')
-    redis.call('ZADD', rows, sequence, name)
+    sequence = math.max(sequence + 1, now)
+    local at = string.format('%d', sequence)
+    redis.call('ZADD', rows, at, name)
     if inForce then
-      redis.call('HSET', node, 'p', string.format('%s %s %d %d %s', begins, ends,
-        math.max(used - units, 0), sequence, alert))
+      redis.call('HSET', node, 'p', string.format('%s %s %d %s %s %s', begins, ends,
+        math.max(used - units, 0), alert, at, rest))
     else
-      local before = string.match(redis.call('HGET', node, field), '^%d+') + 0
-      redis.call('HSET', node, field, string.format('%d %d', math.max(before - units, 0), sequence))
+      used, rest = string.match(redis.call('HGET', node, field), '^(%d+) %d+ (.*)$')
+      redis.call('HSET', node, field, string.format('%d %s %s', math.max(used - units, 0), at, rest))
     end
-    if redis.call('PTTL', root) < 31622400000 / 2 then
-      redis.call('PEXPIRE', root, '31622400000')
-      redis.call('PEXPIRE', rows, '31622400000')
-    end
+  end
+end
+if sequence > last then
+  redis.call('HSET', root, '=', string.format('%d', sequence))
+  if last == 0 then
+    redis.call('PEXPIRE', root, '63244800000')
+    redis.call('PEXPIRE', rows, '63244800000')
   end
 end
 return 1

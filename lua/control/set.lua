@@ -38,5 +38,5 @@ end
 if channel ~= '' then
   redis.call('HSET', root, '=', id)
 end
-redis.call('PEXPIRE', root, '31622400000')
+redis.call('PEXPIRE', root, '63244800000')
 return 1

@@ -191,6 +191,7 @@ func TestDemo(t *testing.T) {
 		{"TheSecondTab", demoSecondTab},
 		{"AttackAndSale", demoAttackAndSale},
 		{"ACrowdComes", demoRoom},
+		{"OneUserFloods", demoTree},
 		{"PollLimitWorkersAndSpending", demoSmallScenarios},
 		{"ByHandWithTheKeyboard", demoByHand},
 		{"WithoutScripts", demoWithoutScripts},
@@ -224,7 +225,7 @@ func demoSecondTab(t *testing.T, address string) {
 func demoAtFirst(t *testing.T, address string) {
 	b := openDemo(t, views[0], address)
 	b.sees(views...)
-	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 10 {
+	if got := eval[int](b, `document.querySelectorAll('[data-state="idle"]').length`); got != 11 {
 		t.Errorf("%d scenarios are idle, want all but the attack, which starts by itself", got)
 	}
 	const began = `performance.getEntriesByType("resource")` +
@@ -376,6 +377,73 @@ func demoRoom(t *testing.T, address string) {
 		!strings.Contains(b.text("#room-check"), "This browser") {
 		t.Errorf("after a reset: %q", got)
 	}
+}
+
+// demoTree: who floods is refused by their own limit, and nobody else is. What support decides is obeyed and
+// shown, ends by itself, and has a way back. Where all flood, the organisation's limit binds.
+func demoTree(t *testing.T, address string) {
+	b := openDemo(t, views[2], address)
+	row := func(name string) string { return `document.querySelector("#budgets-` + name + `")` }
+	text := func(id string) string { return `document.querySelector("#budgets-` + id + `").innerText` }
+	b.act(chromedp.Click("#budgets-run"))
+	b.eventually(row("ann") + `.dataset.hit==="user"&&+` + text("refused") + `>10`)
+	second := openDemo(t, views[0], address)
+	others := func() {
+		t.Helper()
+		const hit = `[...document.querySelectorAll("#budgets-tree tr[id]")].filter(e=>e.dataset.hit).map(e=>e.id)`
+		if n, hits := b.text("#budgets-others"), eval[[]string](b, hit); n != "0" ||
+			slices.ContainsFunc(hits, func(id string) bool { return id != "budgets-ann" }) {
+			t.Errorf("%s requests of others are refused, by %q", n, hits)
+		}
+	}
+	others()
+	answer := b.text("#budgets-answer")
+	for _, part := range []string{"429 Too Many Requests", `"api/org";r=`, `"api/team";r=`, `"api/user";r=0`,
+		"Retry-After: ", "Limit-Hit: user"} {
+		if !strings.Contains(answer, part) {
+			t.Errorf("Ann is told %q, which has no %q", answer, part)
+		}
+	}
+	b.sees(views...) // while it runs
+	b.look(views[2])
+
+	raised := func(b *tab, yes bool) {
+		most := map[bool]string{false: "15", true: "20"}[yes]
+		b.eventually(row("ann") + `.innerText.includes("of ` + most + `")&&` + text("decided") +
+			fmt.Sprintf(`.startsWith("ann has more")===%t&&`, yes) +
+			fmt.Sprintf(`document.querySelector("#budgets-raise").getAttribute("aria-pressed")==="%t"`, yes))
+	}
+	b.act(chromedp.Click("#budgets-raise"))
+	raised(b, true)
+	raised(second, true)
+	b.eventually(`+` + row("ann") + `.dataset.used>15`)
+	others()
+	raised(b, false) // by itself
+	b.act(chromedp.Click("#budgets-raise"))
+	raised(b, true)
+	b.act(chromedp.Click("#budgets-raise"))
+	raised(b, false)
+
+	b.act(chromedp.Click("#budgets-pause"))
+	b.eventually(row("web") + `.dataset.hit==="paused"&&` + row("bob") + `.dataset.hit==="paused"`)
+	if got := eval[string](b, row("data")+`.dataset.hit+`+row("cid")+`.dataset.hit`); got != "" {
+		t.Errorf("the other team is refused: %s", got)
+	}
+	b.act(chromedp.Click("#budgets-pause"))
+	b.eventually(`document.querySelector("#budgets-pause").getAttribute("aria-pressed")==="false"`)
+	b.act(chromedp.Click("#budgets-all"))
+	b.eventually(row("acme") + `.dataset.hit==="org"`)
+	b.sees(views[0], views[3])
+	b.look(views[2])
+	ended[struct{}](b, "budgets", "budgets", 0)
+	b.shows("budgets", "budgets")
+	if streamed := eval[string](b, `said.budgets[0]`); regexp.MustCompile(`"name":"acme","used":(5[1-9]|[6-9]\d)`).
+		MatchString(streamed) {
+		t.Errorf("the organisation had more than 50:\n%s", streamed)
+	}
+	b.act(chromedp.Click("#reset"))
+	b.eventually(`document.querySelector("#budgets").dataset.state==="idle"&&` + row("ann") +
+		`.innerText.includes("0 of 15")`)
 }
 
 func demoSmallScenarios(t *testing.T, address string) {

@@ -1,0 +1,212 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
+)
+
+// Row is what a node has used in a period.
+type Row struct {
+	Path   []string  `json:"path"` // a level of more than a kilobyte is '#' and its SHA-256
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
+	// Used is what was counted, and Restored what was used before, according to [Guard.Restore].
+	Used     int64 `json:"used"`
+	Restored int64 `json:"restored"`
+	// First is when the count began: another one means that Redis lost the count before it. A bill adds both.
+	// Sequence is greater than that of every earlier state of the row: the greater one is right. They are about
+	// the time in microseconds.
+	First    int64 `json:"first"`
+	Sequence int64 `json:"sequence"`
+	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
+	// may still change the row, which then comes again.
+	Final bool `json:"final"`
+}
+
+// Exported is what the operation "export" returns: see [Guard.Export].
+type Exported struct {
+	Rows []Row `json:"rows"`
+	Next int64 `json:"next"`
+}
+
+// exportPage is how many nodes one call of Export reads.
+const exportPage = 100
+
+// Export returns rows of the organisation of the path that have changed since an earlier call returned next;
+// 0: all. Next stays as it was when there are no more. Rows may come twice: keep the one of each path and
+// period with the greatest Sequence.
+func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows []Row, next int64, err error) {
+	next = after
+	err = g.Call(ctx, "export", a, func() error {
+		tag, _, _, err := g.nodeOf(a)
+		if err != nil {
+			return err
+		}
+		changed, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore",
+			g.Key(tag, "rows"), "("+strconv.FormatInt(after, 10), "+inf", "withscores", "limit", 0, exportPage))
+		if err != nil {
+			return err
+		}
+		for _, z := range changed {
+			name, _ := z.Member.(string)
+			fields, err := script.Query(ctx, g.Engine().Runner,
+				redis.NewMapStringStringCmd(ctx, "hgetall", g.Key(tag, keyFields("node", name)...)))
+			if err != nil {
+				return err
+			}
+			for field, value := range fields {
+				if row, ok := rowOf(field, value); ok && row.Sequence > after {
+					row.Path, row.Final = pathOf(name), !row.Ends.After(g.clock())
+					rows = append(rows, row)
+				}
+			}
+			next = int64(z.Score)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return int(a.Sequence - b.Sequence) })
+	return rows, next, nil
+}
+
+// keyFields returns the fields of the key of a node that has the name.
+func keyFields(kind, name string) []string {
+	fields := []string{kind}
+	for _, level := range strings.Split(name, "|")[1:] {
+		if !strings.HasPrefix(level, "#") {
+			level = script.Encode(script.Decode(level))
+		}
+		fields = append(fields, level)
+	}
+	return fields
+}
+
+func rowOf(field, value string) (row Row, ok bool) {
+	words := strings.Fields(value)
+	switch {
+	case field == "p" && len(words) == 7: // as check.lua writes it
+		words = slices.Delete(words, 3, 4)
+	case field != "c" && len(words) == 4:
+		words = append(strings.Fields(field), words...)
+	default:
+		return row, false
+	}
+	n := make([]int64, len(words))
+	for i, word := range words {
+		n[i], _ = strconv.ParseInt(word, 10, 64)
+	}
+	return Row{Begins: time.UnixMilli(n[0]), Ends: time.UnixMilli(n[1]), Used: max(n[2]-n[5], 0), Sequence: n[3],
+		First: n[4], Restored: n[5]}, true
+}
+
+// Restore says what a node had used in the period of a moment before the count that is in Redis now began, as
+// a bill knows it after a loss of Redis. Decisions count it; [Guard.Export] tells it apart. The same again
+// changes nothing. It returns what counts in that period now.
+func (g *Guard) Restore(
+	ctx context.Context, a core.Attempt, moment time.Time, used int64, who, why string,
+) (counts int64, err error) {
+	err = g.Call(ctx, "restore", a, func() error {
+		tag, names, path, err := g.nodeOf(a)
+		switch {
+		case err != nil:
+			return err
+		case who == "":
+			return kit.NewError("say who decides this", core.ErrInvalid)
+		case used < 0 || used > core.MaxAmount/16:
+			return fmt.Errorf("%w: %d units cannot have been used", core.ErrInvalid, used)
+		}
+		limits, err := g.options.Find(path)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(limits, func(l Limit) bool { return l.Period != nil })
+		if at < 0 {
+			return fmt.Errorf("%w: %q has no limit per period", core.ErrInvalid, path)
+		}
+		span, err := limits[at].Period.At(moment.UnixMilli())
+		if err != nil {
+			return fmt.Errorf("%w: %w", core.ErrInvalid, err)
+		}
+		name := script.JoinTag(names...)
+		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), restoreScript,
+			[]string{g.Key(tag, "root"), g.Key(tag, "rows"), g.Key(tag, keyFields("node", name)...),
+				g.Key(tag, "audit")},
+			name, span.Begins, span.Ends, used, g.options.Keep.Milliseconds(), who, why, Path(path...),
+			g.Engine().ScriptNow(time.Microsecond))
+		if err != nil {
+			return err
+		}
+		if counts, _ = value.(int64); counts < 0 {
+			return fmt.Errorf("%w: the period of %s has not begun, or is not kept any more", core.ErrInvalid, moment)
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// Difference is a node and period of which a bill and Redis have different totals.
+type Difference struct {
+	Path           []string
+	Begins, Ends   time.Time
+	Billed, Counts int64
+	// Before is what [Guard.Restore] has to be given for both to be the same.
+	Before int64
+}
+
+// Compare compares rows that a bill has kept, of the organisation of the path, with what is in Redis. Export
+// first, until there are no more rows. Where Redis has less, it lost a count: see [Guard.Restore]. Periods
+// that Redis does not keep any more are left out.
+func (g *Guard) Compare(ctx context.Context, a core.Attempt, billed []Row) (all []Difference, err error) {
+	type key struct {
+		path         string
+		begins, ends int64
+	}
+	found := map[key]*Difference{}
+	of := func(r Row) *Difference {
+		k := key{Path(r.Path...), r.Begins.UnixMilli(), r.Ends.UnixMilli()}
+		if found[k] == nil {
+			found[k] = &Difference{Path: r.Path, Begins: r.Begins, Ends: r.Ends}
+		}
+		return found[k]
+	}
+	for _, row := range billed {
+		if row.Ends.Add(g.options.Keep).After(g.clock()) {
+			of(row).Billed += row.Used
+		}
+	}
+	for after := int64(0); ; {
+		rows, next, err := g.Export(ctx, a, after)
+		switch {
+		case err != nil:
+			return nil, err
+		case next == after:
+			for _, d := range found {
+				if d.Before = max(d.Before+d.Billed, 0); d.Billed != d.Counts {
+					all = append(all, *d)
+				}
+			}
+			slices.SortFunc(all, func(a, b Difference) int {
+				return cmp.Or(slices.Compare(a.Path, b.Path), a.Begins.Compare(b.Begins))
+			})
+			return all, nil
+		}
+		for _, row := range rows {
+			d := of(row)
+			d.Counts, d.Before = row.Used+row.Restored, -row.Used
+		}
+		after = next
+	}
+}
