@@ -96,7 +96,7 @@ type Decision struct {
 // Only a process that has bound the guard knows whether it accepts the limits. Where it does not, processes
 // log it, and go on as if nothing were decided.
 //
-// Decisions are kept for 366 days after the last change or while a process follows. Each process keeps all of
+// Decisions are kept for two years after the last change, and while a process follows. Each process keeps all of
 // them, and reads all after a change: a desk is for hundreds, not for millions.
 func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)
@@ -157,6 +157,7 @@ func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 	return kit.Look(ctx, &d.Base, "decided", core.Attempt{}, func() (all []Decision, err error) {
 		root, err := script.Query(ctx, d.Engine().Runner,
 			redis.NewMapStringStringCmd(ctx, "hgetall", d.root))
+		all = []Decision{} // which pages show as none
 		for field, text := range root {
 			if x := decisionOf(field, text); x.Kind != "" {
 				all = append(all, x)
@@ -182,6 +183,7 @@ func (d *Desk) Audit(ctx context.Context) ([]Audited, error) {
 	return kit.Look(ctx, &d.Base, "audit", core.Attempt{}, func() (all []Audited, err error) {
 		messages, err := script.Query(ctx, d.Engine().Runner,
 			redis.NewXMessageSliceCmd(ctx, "xrange", d.audit, "-", "+"))
+		all = []Audited{}
 		for _, m := range messages {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)

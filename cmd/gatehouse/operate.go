@@ -342,8 +342,8 @@ func (e *env) writeResult(result any) error {
 	return e.write(json.RawMessage(data), func(w io.Writer) { writeMembers(w, data) })
 }
 
-// writeMembers writes the members of a JSON object, one per line, or those of each object of an array, with an
-// empty line between them.
+// writeMembers writes the members of a JSON object, one per line, or those of each object of an array, with
+// an empty line between them.
 func writeMembers(w io.Writer, data []byte) {
 	var all []json.RawMessage
 	if json.Unmarshal(data, &all) == nil {

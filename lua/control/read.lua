@@ -1,7 +1,7 @@
 -- Control: reads what operators have decided, unless the process knows it.
 --
 -- KEYS  1 root   as in set
---       2 audit  as in set; expires with the root
+--       2 audit  as in set
 -- ARGV  1 known  the ID of the last change that the process knows; empty: it knows that there is none
 --       2 now    milliseconds since 1970; absent or empty: the server's clock
 -- Returns now, or {now, field, value, ...} where the last change is another
