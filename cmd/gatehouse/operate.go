@@ -106,8 +106,8 @@ func controls(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]str
 	if err != nil {
 		return err
 	}
-	if do.Name == "usage" {
-		return usagef("only the application knows the limits of a budget, which usage needs")
+	if do.Name == "usage" || do.Name == "restore" {
+		return usagef("only the application knows the limits of a budget, which %s needs", do.Name)
 	}
 	result, err := e.perform(ctx, &f, of, do, texts)
 	if err != nil {
