@@ -49,7 +49,8 @@ func levelsAreToldApart(s *scene) {
 		s.Error(body)
 	}
 	post(200, "calls/org/1h=6 calls/org/24h=17 calls/user=1", "X-User: ann", "X-Org: acme") // in no team
-	post(200, "calls/org/1h=8 calls/org/24h=19 calls/team=2 calls/user=1", "X-User: ann", "X-Org: b|c", "X-Team: dev")
+	post(200, "calls/org/1h=8 calls/org/24h=19 calls/team=2 calls/user=1", "X-User: ann", "X-Org: b|c",
+		"X-Team: dev")
 	if body := post(400, "", "X-User: ann", "X-Team: dev"); !strings.Contains(body, "no_key") {
 		s.Error(body)
 	}
