@@ -96,8 +96,8 @@ type Decision struct {
 // Only a process that has bound the guard knows whether it accepts the limits. Where it does not, processes
 // log it, and go on as if nothing were decided.
 //
-// Decisions are kept for two years after the last change, and while a process follows. Each process keeps all of
-// them, and reads all after a change: a desk is for hundreds, not for millions.
+// Decisions are kept for two years after the last change, and while a process follows. Each process keeps all
+// of them, and reads all after a change: a desk is for hundreds, not for millions.
 func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)
 }
@@ -214,7 +214,7 @@ func (d *Desk) Describe() kit.Description {
 	about := []kit.Field{{Name: "kind", Required: true, Choices: []string{Limits, List, Rollout},
 		Hint: "what is changed"}, {Name: "name", Required: true, Hint: "that of the limit, list or roll-out"},
 		{Name: "of", Hint: "an actor, or all without it; of a list the entry"}}
-	by := []kit.Field{{Name: "who", Required: true, Hint: "who decides this"}, {Name: "why"}}
+	by := []kit.Field{{Name: "who", Required: true, Caller: true, Hint: "who decides this"}, {Name: "why"}}
 	said := func(in kit.Input) Decision {
 		return Decision{Kind: in.Text("kind"), Name: in.Text("name"), Of: in.Text("of"), Value: in.Text("value")}
 	}

@@ -97,6 +97,42 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 	}
 }
 
+// signed is a guard whose change notes who makes it.
+type signed struct {
+	bare
+	by string
+}
+
+func (g *signed) Describe() kit.Description {
+	return kit.Description{Kind: "signed", Operations: []kit.Operation{{Name: "sign", Changes: true, Reversible: true,
+		Fields: []kit.Field{{Name: "who", Required: true, Caller: true}, {Name: "why"}},
+		Run: func(_ context.Context, in kit.Input) (any, error) {
+			g.by = in.Text("who") + ": " + in.Text("why")
+			return nil, nil
+		}}}}
+}
+
+// TestNobodySignsForOthers: who changes something is whom Authorize has named, whatever the request says.
+func TestNobodySignsForOthers(t *testing.T) {
+	book := &signed{bare: bare{name: "book"}}
+	d := &desk{T: t, Handler: operator.New(operator.Options{
+		Guards:    []core.Guard{book},
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
+	})}
+	for _, fields := range [][]string{{"why=audit"}, {"who=mallory", "why=audit"}} {
+		book.by = ""
+		d.want(post("/book/sign", fields...), 200, `{"done":true}`)
+		if book.by != "eve: audit" {
+			t.Errorf("signed %q, want eve", book.by)
+		}
+	}
+	page := get("/")
+	page.Header.Set("Accept", "text/html")
+	if w := d.send(page); strings.Contains(w.Body.String(), `name="who"`) {
+		t.Error("the page asks who it is")
+	}
+}
+
 // twice describes two operations of one name.
 type twice struct{ bare }
 

@@ -174,6 +174,11 @@ func (h *Handler) act(w http.ResponseWriter, r *keyfuncs.Request, asked Action) 
 		h.fail(w, r, http.StatusNotFound, "The guard or the action does not exist.")
 		return
 	}
+	for _, field := range do.Fields {
+		if field.Caller && asked.Fields != nil {
+			asked.Fields[field.Name] = operator
+		}
+	}
 	h.perform(w, r, do, operator, asked, unread)
 }
 

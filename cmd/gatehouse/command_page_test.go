@@ -103,7 +103,7 @@ func wordsOf(t *testing.T, command string) (words []string) {
 
 // masked replaces what differs between runs.
 func masked(text string) string {
-	for _, mask := range []string{`\d{4}-\d\d-\d\dT[\d:]+Z`, `\b[0-9hms.]+[hms]\b`, `t=[0-9]+`, `Retry-After: [0-9]+`, `(?m)^requests .*$`, `[0-9]+ x `,
+	for _, mask := range []string{`\d{4}-\d\d-\d\dT[\d:.]+Z`, `\b[0-9hms.]+[hms]\b`, `t=[0-9]+`, `Retry-After: [0-9]+`, `(?m)^requests .*$`, `[0-9]+ x `,
 		`(?m)^worst window .*$`} {
 		text = regexp.MustCompile(mask).ReplaceAllString(text, "*")
 	}

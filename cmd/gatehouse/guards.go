@@ -154,9 +154,16 @@ func fields(operands []string) (map[string]string, error) {
 func (e *env) perform(
 	ctx context.Context, f *guardFlags, guard named, do kit.Operation, texts map[string]string,
 ) (any, error) {
+	var names []string
+	for _, field := range do.Fields {
+		names = append(names, field.Name)
+		if field.Caller && texts[field.Name] == "" {
+			texts[field.Name] = e.getenv("USER")
+		}
+	}
 	in, err := do.Read(texts)
 	if err != nil {
-		return nil, usagef("%s of %q: %w", do.Name, guard.Name(), err)
+		return nil, usagef("%s of %q: %w; its fields are %s", do.Name, guard.Name(), err, strings.Join(names, ", "))
 	}
 	if do.Changes {
 		what := fmt.Sprintf("%s of guard %q", do.Name, guard.Name())

@@ -192,7 +192,8 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 			t.Errorf("the audit is %+v", got)
 		}
 
-		run("-budget", "calls", "pause", "actor=acme|dev", "who=sue", "why=abuse", "-yes").want(t, 0, "done", "")
+		run("-budget", "calls", "pause", "actor=acme|dev", "who=sue", "why=abuse", "-yes").want(t, 0,
+			"path         [\"acme\",\"dev\"]\npaused       true\n", "")
 		run("-budget", "calls", "overrides", "actor=acme").want(t, 0, "paused       true\n", "")
 		run("-budget", "calls", "usage", "actor=acme").want(t, 2, "", "only the application knows")
 

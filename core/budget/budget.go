@@ -69,13 +69,14 @@ type Limit struct {
 	Overage Overage
 }
 
-// String returns the limit as in "60 per 1m", and "1000 per period".
-func (l Limit) String() string {
-	per := "period"
+// String returns the limit as in "60/1m" and "1000/period".
+func (l Limit) String() string { return fmt.Sprintf("%d/%s", l.Max, l.per()) }
+
+func (l Limit) per() string {
 	if l.Window > 0 {
-		per = shortOf(l.Window)
+		return shortOf(l.Window)
 	}
-	return fmt.Sprintf("%d per %s", l.Max, per)
+	return "period"
 }
 
 // MarshalText makes it that in JSON too.

@@ -273,6 +273,35 @@ func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 	})
 }
 
+// TestMistakesOfOperatorsAreTold: what would have no effect is refused, with the reason.
+func TestMistakesOfOperatorsAreTold(t *testing.T) {
+	b := redistest.Single(t)
+	g, clock := newBudget(t, b, plan{"acme": {hourly(5)[0], monthly(9, Hard)[0]}, "acme|dev": hourly(3)})
+	acme, never := of(1, "acme"), time.Time{}
+	for want, err := range map[string]error{
+		"the node has no limit per 1m: it has [5/1h 9/period]": g.Override(t.Context(), acme,
+			[]Limit{{Max: 9, Window: time.Minute}}, never, "sue", ""),
+		"unknown path":  g.Override(t.Context(), of(1, "stranger"), hourly(9), never, "sue", ""),
+		"until is over": g.Pause(t.Context(), acme, clock.Now(), "sue", ""),
+		"say who":       g.Pause(t.Context(), acme, never, "", ""),
+	} {
+		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for text, want := range map[string]string{"": "[]", "5000/1m, 9/period": "[5000/1m 9/period]", "5": "5",
+		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/"} {
+		got, err := parseLimits(text)
+		if fmt.Sprint(got) != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	// A path may end at any level, also for Usage.
+	guardtest.Check(t, g, of(2, "acme", "dev", "ann"))
+	wantUsed(t, g, []int64{2, 2}, "acme")
+	wantUsed(t, g, []int64{2, 2, 2}, "acme", "dev")
+}
+
 // TestABurstOfOneStarvesNobody: whatever the order, over several processes.
 func TestABurstOfOneStarvesNobody(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {

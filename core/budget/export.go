@@ -157,56 +157,69 @@ func (g *Guard) Restore(
 	return counts, err
 }
 
-// Difference is a node and period of which a bill and Redis have different totals.
+// Difference is a node and period of which Redis has lost a count that a bill has.
 type Difference struct {
-	Path           []string
-	Begins, Ends   time.Time
-	Billed, Counts int64
-	// Before is what [Guard.Restore] has to be given for both to be the same.
-	Before int64
+	Path         []string
+	Begins, Ends time.Time
+	// Lost is how many units were used before the count that is in Redis: what [Guard.Restore] has to be given.
+	// Restored are those that were restored already.
+	Lost, Restored int64
 }
 
-// Compare compares rows that a bill has kept, of the organisation of the path, with what is in Redis. Export
-// first, until there are no more rows. Where Redis has less, it lost a count: see [Guard.Restore]. Periods
-// that Redis does not keep any more are left out.
+// Compare finds what Redis has lost, of the organisation of the path: it takes the rows that a bill has kept,
+// those of Export with the greatest Sequence of each path, period and First. Periods that Redis does not keep
+// any more are left out.
 func (g *Guard) Compare(ctx context.Context, a core.Attempt, billed []Row) (all []Difference, err error) {
-	type key struct {
-		path         string
-		begins, ends int64
-	}
-	found := map[key]*Difference{}
-	of := func(r Row) *Difference {
-		k := key{Path(r.Path...), r.Begins.UnixMilli(), r.Ends.UnixMilli()}
-		if found[k] == nil {
-			found[k] = &Difference{Path: r.Path, Begins: r.Begins, Ends: r.Ends}
-		}
-		return found[k]
-	}
-	for _, row := range billed {
-		if row.Ends.Add(g.options.Keep).After(g.clock()) {
-			of(row).Billed += row.Used
-		}
-	}
+	now := map[periodOf]Row{}
 	for after := int64(0); ; {
 		rows, next, err := g.Export(ctx, a, after)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case next == after:
-			for _, d := range found {
-				if d.Before = max(d.Before+d.Billed, 0); d.Billed != d.Counts {
-					all = append(all, *d)
-				}
-			}
-			slices.SortFunc(all, func(a, b Difference) int {
-				return cmp.Or(slices.Compare(a.Path, b.Path), a.Begins.Compare(b.Begins))
-			})
-			return all, nil
 		}
 		for _, row := range rows {
-			d := of(row)
-			d.Counts, d.Before = row.Used+row.Restored, -row.Used
+			now[row.period()] = row
+		}
+		if next == after {
+			break
 		}
 		after = next
 	}
+	latest := map[periodOf]map[int64]Row{} // by First
+	for _, row := range billed {
+		counts := latest[row.period()]
+		if counts == nil {
+			counts = map[int64]Row{}
+			latest[row.period()] = counts
+		}
+		if row.Sequence >= counts[row.First].Sequence {
+			counts[row.First] = row
+		}
+	}
+	for of, counts := range latest {
+		var d Difference
+		for first, row := range counts {
+			d.Path, d.Begins, d.Ends = row.Path, row.Begins, row.Ends
+			if d.Lost += row.Used; first == now[of].First { // of the count that goes on, less may be lost
+				d.Lost -= min(row.Used, now[of].Used)
+			}
+		}
+		d.Restored = now[of].Restored
+		if d.Lost > d.Restored && d.Ends.Add(g.options.Keep).After(g.clock()) {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b Difference) int {
+		return cmp.Or(slices.Compare(a.Path, b.Path), a.Begins.Compare(b.Begins))
+	})
+	return all, nil
+}
+
+// periodOf is a period of a node.
+type periodOf struct {
+	path         string
+	begins, ends int64
+}
+
+func (r *Row) period() periodOf {
+	return periodOf{Path(r.Path...), r.Begins.UnixMilli(), r.Ends.UnixMilli()}
 }

@@ -42,6 +42,8 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value,
 			return err
 		case who == "":
 			return kit.NewError("say who decides this", core.ErrInvalid)
+		case !until.IsZero() && !until.After(g.Engine().Now()):
+			return kit.NewError("until is over: give a later time, or the zero Time for ever", core.ErrInvalid)
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
@@ -69,20 +71,36 @@ func untilOf(text string) (t time.Time) {
 // Override gives the node that the Actor of a is a path to other limits, until a moment; the zero Time: for
 // ever. Each one applies to the node's limit with that Window, or, without a Window, to that of its period;
 // the node's other limits stay. No limits: those of the application apply again. The path may end at any
-// level.
+// level. Such an override replaces an earlier one of the node, and one for a limit that the node does not
+// have is an error.
 //
 // Each process obeys with its next call. It is kept as long as calls of the organisation come, and for half a
 // year at least.
 func (g *Guard) Override(
 	ctx context.Context, a core.Attempt, limits []Limit, until time.Time, who, why string,
 ) error {
+	_, _, path, err := g.nodeOf(a)
+	if err != nil {
+		return err
+	}
+	own, err := g.options.Find(path)
+	if err != nil {
+		return kit.NewError(fmt.Sprintf("%q: %v", path, err), core.ErrInvalid)
+	}
+	has := func(l Limit) bool { // where nothing is known of the node, as for the command, all may be right
+		return len(own) == 0 || slices.ContainsFunc(own, func(o Limit) bool { return o.Window == l.Window })
+	}
 	value, what := "", "no override"
 	if len(limits) > 0 {
 		value, what = untilText(until), "override:"
 	}
 	for _, l := range limits {
 		if l.Max < 0 || l.Max > core.MaxAmount/16 || l.Window < 0 || l.Window > 0 && l.Overage != Hard {
-			return fmt.Errorf("%w: the limit %+v cannot override one", core.ErrInvalid, l)
+			return kit.NewError(fmt.Sprintf("%v cannot override a limit", l), core.ErrInvalid)
+		}
+		if !has(l) {
+			return kit.NewError(fmt.Sprintf("the node has no limit per %s: it has %v", l.per(), own),
+				core.ErrInvalid)
 		}
 		if l.Window > 0 {
 			value += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
@@ -92,6 +110,27 @@ func (g *Guard) Override(
 		what += " " + l.String()
 	}
 	return g.set(ctx, "override", a, "", value, what, until, who, why)
+}
+
+// parseLimits reads limits of an override, as String writes them.
+func parseLimits(text string) (limits []Limit, err error) {
+	for one := range strings.SplitSeq(text, ",") {
+		one = strings.TrimSpace(one)
+		if one == "" {
+			continue
+		}
+		most, per, _ := strings.Cut(one, "/")
+		var l Limit
+		if l.Max, err = strconv.ParseInt(most, 10, 64); err == nil && per != "period" {
+			l.Window, err = time.ParseDuration(per)
+		}
+		if err != nil || per != "period" && l.Window <= 0 {
+			return nil, kit.NewError(fmt.Sprintf("%.40q: write limits such as 5000/1m and 100000/period", one),
+				core.ErrInvalid)
+		}
+		limits = append(limits, l)
+	}
+	return limits, nil
 }
 
 // Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
@@ -194,8 +233,11 @@ func (g *Guard) Audit(ctx context.Context, a core.Attempt) ([]Audited, error) {
 	})
 }
 
-// Usage returns what each limit of the path says now. It takes nothing.
+// Usage returns what each limit of the path says now, which may end at any level. It takes nothing.
 func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
+	if missing := len(g.options.Levels) - len(splitPath(a.Actor)); missing > 0 {
+		a.Actor += strings.Repeat("|", missing)
+	}
 	d, err := g.Peek(ctx, a)
 	return Figures(d), err
 }
@@ -206,11 +248,11 @@ func (g *Guard) Describe() kit.Description {
 		{Name: "resource"}}
 	change := slices.Concat(path, []kit.Field{
 		{Name: "for", Kind: kit.FieldDuration, Hint: "such as 1h; empty: for ever"},
-		{Name: "who", Required: true, Hint: "who decides this"}, {Name: "why"}})
+		{Name: "who", Required: true, Caller: true, Hint: "who decides this"}, {Name: "why"}})
 	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	until := func(in kit.Input) (t time.Time) {
 		if d := in.Duration("for"); d > 0 {
-			t = time.Now().Add(d)
+			t = time.Now().Add(d).Truncate(time.Millisecond)
 		}
 		return t
 	}
@@ -236,22 +278,24 @@ func (g *Guard) Describe() kit.Description {
 				return g.Audit(ctx, in.Attempt())
 			}},
 			{Name: "override", Changes: true, Reversible: true, Fields: append(change[:5:5],
-				kit.Field{Name: "max", Kind: kit.FieldNumber, Hint: "empty: as the application says"},
-				kit.Field{Name: "window", Kind: kit.FieldDuration, Hint: "such as 1m; empty: the period"}),
+				kit.Field{Name: "limits", Hint: `such as "5000/1m, 100000/period"; empty: as the application says`}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
-					var limits []Limit
-					if in.Text("max") != "" {
-						limits = []Limit{{Max: in.Number("max"), Window: in.Duration("window")}}
+					limits, err := parseLimits(in.Text("limits"))
+					if err != nil {
+						return nil, err
 					}
-					return nil, g.Override(ctx, in.Attempt(), limits, until(in), in.Text("who"), in.Text("why"))
+					d := Decided{Path: splitPath(in.Text("actor")), Limits: limits, Until: until(in)}
+					return d, g.Override(ctx, in.Attempt(), limits, d.Until, in.Text("who"), in.Text("why"))
 				}},
 			{Name: "pause", Changes: true, Reversible: true, Fields: change,
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
-					return nil, g.Pause(ctx, in.Attempt(), until(in), in.Text("who"), in.Text("why"))
+					d := Decided{Path: splitPath(in.Text("actor")), Paused: true, Until: until(in)}
+					return d, g.Pause(ctx, in.Attempt(), d.Until, in.Text("who"), in.Text("why"))
 				}},
 			{Name: "resume", Changes: true, Reversible: true, Fields: append(path[:2:2], change[3:]...),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
-					return nil, g.Resume(ctx, in.Attempt(), in.Text("who"), in.Text("why"))
+					d := Decided{Path: splitPath(in.Text("actor"))}
+					return d, g.Resume(ctx, in.Attempt(), in.Text("who"), in.Text("why"))
 				}},
 			{Name: "restore", Changes: true, Fields: append(append(path[:2:2], change[3:]...),
 				kit.Field{Name: "used", Kind: kit.FieldNumber, Required: true, Hint: "in this period, before the loss"}),

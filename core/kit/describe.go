@@ -258,6 +258,9 @@ type Field struct {
 	// Hint says what to enter, with an example: "as the rule's Who has it, such as 203.0.113.7". Empty: pages
 	// have hints for the fields that [Input.Attempt] reads, and for each Kind.
 	Hint string
+	// Caller reports that the field is who performs the operation. The operator's page fills it in with the name
+	// that Authorize returned, whatever was sent.
+	Caller bool
 	// Choices are the values that pages offer, in their order. Any other text is read as well. Nil: any text.
 	Choices []string
 }

@@ -55,15 +55,35 @@ func operateBudget(ctx context.Context, calls *budget.Guard) error {
 
 func restoreBudget(ctx context.Context, calls *budget.Guard, acme core.Attempt, billed []budget.Row) error {
 	lost, err := calls.Compare(ctx, acme, billed) // all rows that the bill has
+	if err != nil {
+		return err
+	}
 	for _, d := range lost {
 		node := core.Attempt{Actor: budget.Path(d.Path...)}
-		_, err = calls.Restore(ctx, node, d.Begins, d.Before, "sue", "failover of May 20")
+		if _, err := calls.Restore(ctx, node, d.Begins, d.Lost, "sue", "failover of May 20"); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+func exportBudget(ctx context.Context, calls *budget.Guard, acme core.Attempt, after int64,
+	save func(rows []budget.Row, after int64) error,
+) error {
+	for {
+		rows, next, err := calls.Export(ctx, acme, after)
+		if err != nil || next == after {
+			return err
+		}
+		after = next
+		if err := save(rows, after); err != nil { // together, so that a repetition harms nothing
+			return err
+		}
+	}
 }
 
 func TestTheBudgetOfThePage(t *testing.T) {
-	_, _, _ = budgetRule, operateBudget, restoreBudget
+	_, _, _, _ = budgetRule, operateBudget, restoreBudget, exportBudget
 	if _, err := find([]string{"a stranger"}); !errors.Is(err, budget.ErrUnknown) {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ import (
 func budgets(rdb *redis.Client) group {
 	return group{part: "budgets", name: "Budgets", redis: rdb, subjects: func(n int, w time.Duration) []subject {
 		window := []budget.Limit{{Max: int64(n), Window: w}}
-		both := append(window[:1:1], budget.Limit{Max: int64(n), Period: period.Monthly(time.UTC)})
+		both := []budget.Limit{window[0], {Max: int64(n), Period: period.Monthly(time.UTC)}}
 		var all []subject
 		for i, limits := range [][]budget.Limit{window, both} {
 			for _, levels := range []int{1, 3} {

@@ -343,7 +343,11 @@ func budgetCall(t *testing.T, c *caller, g *budget.Guard, counts bool) {
 		if counts && c.rng.IntN(2) == 0 {
 			restoreCall(t, c, g, in)
 		} else {
-			operatorCall(t, c, g, in)
+			plan := &windowsOnly
+			if counts {
+				plan = &withPeriods
+			}
+			operatorCall(t, c, g, plan, in)
 		}
 		return
 	case 2, 3:
@@ -389,7 +393,7 @@ func attemptOf(org string, node int) core.Attempt {
 }
 
 // operatorCall gives a node another limit, or the plan's again, or pauses it for a while.
-func operatorCall(t *testing.T, c *caller, g *budget.Guard, in budgetIn) {
+func operatorCall(t *testing.T, c *caller, g *budget.Guard, plan *budgetPlan, in budgetIn) {
 	in = budgetIn{Op: "override", Node: c.rng.IntN(budgetNodes), Max: c.rng.IntN(10) - 1, At: in.At}
 	a, until := attemptOf(c.name, in.Node), time.Time{}
 	if after := []time.Duration{0, 3 * time.Minute, 8 * time.Minute}[c.rng.IntN(3)]; after > 0 && in.Max >= 0 {
@@ -398,9 +402,9 @@ func operatorCall(t *testing.T, c *caller, g *budget.Guard, in budgetIn) {
 	}
 	if c.rng.IntN(3) > 0 {
 		var limits []budget.Limit
-		if in.Max >= 0 { // for all that any node has: those of others change nothing
-			for _, window := range []time.Duration{0, 4 * time.Minute, 7 * time.Minute, 12 * time.Minute} {
-				limits = append(limits, budget.Limit{Max: int64(in.Max), Window: window})
+		if in.Max >= 0 {
+			for _, l := range plan.of(in.Node) {
+				limits = append(limits, budget.Limit{Max: int64(in.Max), Window: l.Window})
 			}
 		}
 		c.do(in, func() (any, error) { return nil, g.Override(t.Context(), a, limits, until, "sue", "") })
