@@ -129,4 +129,3 @@ func ending(t time.Time) string {
 	}
 	return "until " + dated(t)
 }
-
