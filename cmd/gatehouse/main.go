@@ -20,7 +20,8 @@
 //
 // The command exits with 0 when all is well, with 1 when it has found a problem (a mistake in a file, a sale
 // whose parts differ, a Redis that breaks a promise, an attack that got through), and with 2 when it could
-// not do what was asked: wrong flags, no such file, no Redis, a change that was not confirmed, an interruption.
+// not do what was asked: wrong flags, no such file, no Redis, a change that was not confirmed, an
+// interruption.
 package main
 
 import (
