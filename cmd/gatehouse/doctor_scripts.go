@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name that Redis gives a script
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,12 +64,12 @@ func (p *patient) runScripts(ctx context.Context) error {
 		for i := range args {
 			args[i] = step.Args[i]
 		}
-		source := lua.Source(step.Script)
-		if sum := sha1.Sum([]byte(source)); sent[step.Script] {
-			calls = append(calls, pipe.EvalSha(ctx, hex.EncodeToString(sum[:]), keys, args...))
-		} else {
-			calls = append(calls, pipe.Eval(ctx, source, keys, args...))
+		script := redis.NewScript(lua.Source(step.Script))
+		run := script.Eval
+		if sent[step.Script] {
+			run = script.EvalSha
 		}
+		calls = append(calls, run(ctx, pipe, keys, args...))
 		sent[step.Script] = true
 	}
 	remain := p.forget(pipe, scratch)
