@@ -1,8 +1,10 @@
 package docs_test
 
 import (
+	"math"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -35,6 +37,42 @@ func TestCapacityHasMeasuredFigures(t *testing.T) {
 		for _, figure := range regexp.MustCompile(`[\d.]+`).FindAllString(text, -1) {
 			if !regexp.MustCompile(`[ |]` + regexp.QuoteMeta(figure) + `( µs|,)`).MatchString(performance) {
 				t.Errorf("docs/performance.md and proofs/bench/results/moment.md do not have %s µs", figure)
+			}
+		}
+	}
+}
+
+// TestRatesOfScaleFollowFromTheTimes: each rate is half a second by the measured time and the share of the
+// busiest of 16 masters.
+func TestRatesOfScaleFollowFromTheTimes(t *testing.T) {
+	_, server, _ := strings.Cut(read(t, "proofs/bench/results/scale.md"), "CPU time of the server")
+	page := read(t, "docs/operations/capacity.md")
+	zipf := 0.0
+	for i := range 10_000 {
+		zipf += math.Pow(float64(i+1), -1.1)
+	}
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for row, busiest := range map[[2]string]float64{
+		{"even", "even"}: 0, {"Zipf 1.1", "Zipf, exponent 1.1"}: 1 / zipf,
+		{"one tenant with half", "one tenant with half"}: 0.5,
+	} {
+		times := regexp.MustCompile(`(?m)^\| ` + row[0] + `, PoolSize 160 \| ([\d.]+), .+ \| .+ \| ` +
+			`([\d.]+), .+ \| .+ \| .+ \| ([\d.]+), .+ \|$`).FindStringSubmatch(server)
+		rates := regexp.MustCompile(`(?m)^\| ` + row[1] + ` \| .+ \| ([\d,]+)/s \| ([\d,]+)/s \| ([\d,]+)/s \|$`).
+			FindStringSubmatch(page)
+		if times == nil || rates == nil {
+			t.Fatalf("%s: times %q, rates %q", row, times, rates)
+		}
+		for i := range 3 {
+			want := 0.5e6 / number(times[i+1]) / (busiest + (1-busiest)/16)
+			if got := number(rates[i+1]); math.Abs(got-want) > want/100 {
+				t.Errorf("%s: %s/s, %.0f follow from %s µs", row[1], rates[i+1], want, times[i+1])
 			}
 		}
 	}

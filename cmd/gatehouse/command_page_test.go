@@ -27,6 +27,8 @@ const (
 	commandPage = "../../docs/command.md"
 	// pageURL is the application that the page attacks.
 	pageURL = "http://127.0.0.1:8080"
+	// pageRedis is its Redis.
+	pageRedis = "127.0.0.1:6379"
 )
 
 // TestTheCommandsOfThePagePrintWhatItSays runs each line of docs/command.md that begins with "$ gatehouse",
@@ -39,6 +41,7 @@ func TestTheCommandsOfThePagePrintWhatItSays(t *testing.T) {
 	}
 	page := string(data)
 	dir, environ, url := pageWorld(t, page)
+	redisAt := strings.TrimPrefix(environ[0], "REDIS_URL=redis://")
 	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(page, -1)
 	if len(blocks) < 8 {
 		t.Fatalf("%s has %d blocks of commands", commandPage, len(blocks))
@@ -56,7 +59,7 @@ func TestTheCommandsOfThePagePrintWhatItSays(t *testing.T) {
 			cmd.Dir = dir
 			out, _ := cmd.CombinedOutput()
 			code = cmd.ProcessState.ExitCode()
-			printed.WriteString(strings.ReplaceAll(string(out), url, pageURL))
+			printed.WriteString(strings.NewReplacer(url, pageURL, redisAt, pageRedis).Replace(string(out)))
 			if code != 0 && !strings.Contains(block[1], "$ echo $?") {
 				t.Errorf("%s: exit code %d, of which the page says nothing: %s", command, code, out)
 			}
@@ -103,7 +106,7 @@ func wordsOf(t *testing.T, command string) (words []string) {
 
 // masked replaces what differs between runs.
 func masked(text string) string {
-	for _, mask := range []string{`\d{4}-\d\d-\d\dT[\d:.]+Z`, `\b[0-9hms.]+[hms]\b`, `t=[0-9]+`, `Retry-After: [0-9]+`, `(?m)^requests .*$`, `[0-9]+ x `,
+	for _, mask := range []string{`\d{4}-\d\d-\d\dT[\d:.]+Z`, `\b[0-9hms.]+[hms]\b`, `t=[0-9]+`, `Retry-After: [0-9]+`, `(?m)^requests .*$`, `[0-9]+ x `, `in use: \d+`, `\b(?:Redis|Valkey) \d[\d.]+`,
 		`(?m)^worst window .*$`} {
 		text = regexp.MustCompile(mask).ReplaceAllString(text, "*")
 	}

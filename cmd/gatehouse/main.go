@@ -14,12 +14,14 @@
 //	control  what operators have decided about limits, lists, roll-outs and budgets
 //	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging lets through
+//	doctor   whether a Redis has what guards need
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
 //
 // The command exits with 0 when all is well, with 1 when it has found a problem (a mistake in a file, a sale
-// whose parts differ, an attack that got through), and with 2 when it could not do what was asked: wrong
-// flags, no such file, no Redis, a change that was not confirmed, an interruption.
+// whose parts differ, a Redis that breaks a promise, an attack that got through), and with 2 when it could
+// not do what was asked: wrong flags, no such file, no Redis, a change that was not confirmed, an
+// interruption.
 package main
 
 import (
@@ -35,6 +37,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 	"unicode/utf16"
 
@@ -53,7 +56,8 @@ func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	os.Exit(run(ctx, &env{in: os.Stdin, out: os.Stdout, errs: os.Stderr, getenv: os.Getenv}, os.Args[1:]))
+	e := &env{in: os.Stdin, out: os.Stdout, errs: os.Stderr, getenv: os.Getenv, now: time.Now}
+	os.Exit(run(ctx, e, os.Args[1:]))
 }
 
 // env is what the command reads from and writes to.
@@ -61,6 +65,7 @@ type env struct {
 	in        io.Reader
 	out, errs io.Writer
 	getenv    func(string) string
+	now       func() time.Time
 	json      bool // the flag -json
 }
 
@@ -86,6 +91,7 @@ func commands() []command {
 		{"replay", "[flags] RULES LOG ...", "what rules would have done to the requests of access logs", replay},
 		{"attack", "[flags] URL", "attack a limit or a sale of your own staging, and count what got through",
 			attackURL},
+		{"doctor", "[flags]", "whether a Redis has what guards need: scripts, commands, settings", doctor},
 	}
 }
 

@@ -21,7 +21,8 @@ type redisFlags struct {
 	cluster bool
 	prefix  string
 	timeout time.Duration
-	looks   bool // the command only looks, and Redis refuses what it would write
+	address string // where connect has connected to, for messages
+	looks   bool   // the command only looks, and Redis refuses what it would write
 }
 
 func (f *redisFlags) register(fs *flag.FlagSet) {
@@ -46,6 +47,7 @@ func (f *redisFlags) connect(ctx context.Context, e *env) (*core.Engine, redis.U
 		return nil, nil, usagef("-timeout is %v: it must be more than 0", f.timeout)
 	}
 	rdb, address, err := f.client()
+	f.address = address
 	if err != nil {
 		return nil, nil, usagef("-redis or REDIS_URL is not the URL of a Redis (%w): "+
 			"write it as redis://user:password@127.0.0.1:6379/0", withoutURL(err))

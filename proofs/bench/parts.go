@@ -28,6 +28,7 @@ func groupsOn(ctx context.Context, rdb *redis.Client) []group {
 		saleClaims(ctx, rdb),
 		voteClaims(ctx, rdb),
 		waitingRooms(ctx, rdb),
+		atScale(ctx, rdb),
 	}
 }
 
@@ -56,6 +57,7 @@ func partsOn(ctx context.Context, rdb *redis.Client) (all []part) {
 			out.overheads(sites, measured)
 			return nil
 		}},
+		part{name: "network", measure: network},
 		part{name: "allocations", measure: func(t *testing.T, _ config, out *report) error {
 			return allocations(t.Context(), rdb, out)
 		}},

@@ -1,0 +1,45 @@
+package everyscript_test
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/internal/everyscript"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/lua"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestEveryScriptIsRunAndEachOfItsCommands: who adds a script, or a command to one, adds a step.
+func TestEveryScriptIsRunAndEachOfItsCommands(t *testing.T) {
+	rdb := redistest.StartServer(t).Client(t)
+	unrun := lua.Names()
+	for _, step := range everyscript.Steps() {
+		reply, err := rdb.Eval(t.Context(), lua.Source(step.Script), step.Keys, step.Args).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatalf("%s %q: %v", step.Script, step.Args, err)
+		}
+		if got := everyscript.Text(reply); !step.Answered(got) {
+			t.Errorf("%s %q: %q, want %q", step.Script, step.Args, got, step.Answer)
+		}
+		unrun = slices.DeleteFunc(unrun, func(name string) bool { return name == step.Script })
+	}
+	if len(unrun) > 0 {
+		t.Errorf("no step runs %q: add one to Steps", unrun)
+	}
+	stats := rdb.Info(t.Context(), "commandstats").Val()
+	for _, name := range lua.Names() {
+		code := regexp.MustCompile(`--.*`).ReplaceAllString(lua.Source(name), "")
+		for _, m := range regexp.MustCompile(`redis\.call\('(\w+)'`).FindAllStringSubmatch(code, -1) {
+			if command := strings.ToLower(m[1]); !strings.Contains(stats, "cmdstat_"+command+":") {
+				t.Errorf("no step makes lua/%s.lua call %s", name, m[1])
+			}
+		}
+	}
+}
