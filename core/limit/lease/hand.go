@@ -32,6 +32,7 @@ type hand struct {
 	probes    bool      // the last call has asked for one, whatever ahead is
 	took      int64     // units that the last call has taken
 	remaining int64     // units left in Redis, as it has said
+	others, own float64
 	share     float64   // processes that take part, as far as they take as much as this one
 	resets    time.Time // when the next unit leaves the window
 }
@@ -165,7 +166,8 @@ func (h *hand) hear(
 // learn notes what a call has taken and left. What is missing besides, others have taken.
 func (h *hand) learn(took, remaining int64) {
 	if others := h.remaining - took - remaining; h.took > 0 && others >= 0 {
-		h.share = max(0.9*h.share, 1+float64(others)/float64(h.took))
+		h.others, h.own = 0.8*h.others+float64(others), 0.8*h.own+float64(h.took)
+		h.share = 1 + h.others/h.own
 	}
 	h.took, h.remaining = took, remaining
 }
