@@ -7,7 +7,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
@@ -184,6 +186,57 @@ func (b *builder) commit() {
 			b.gate.Release(name)
 		}
 	}
+	if desk := b.set.config.options.desk; desk != nil {
+		rebind(b, desk, control.Limits, (*Set).limiters, func(_ string, g control.Limiter) { desk.Limits(g) })
+		rebind(b, desk, control.List, (*Set).keyLists, desk.List)
+		rebind(b, desk, control.Rollout, (*Set).shares, desk.Rollout)
+	}
+}
+
+// rebind lets operators decide about what is new in the set, in place of what the set before had. The logger
+// hears of a name that the program has bound itself.
+func rebind[T comparable](b *builder, desk *control.Desk, kind string, of func(*Set) map[string]T,
+	bind func(string, T),
+) {
+	before, now := of(b.before), of(b.set)
+	for name, t := range before {
+		if now[name] != t {
+			desk.Release(kind, name)
+		}
+	}
+	for name, t := range now {
+		if before[name] == t {
+			continue
+		}
+		if err := caught(func() { bind(name, t) }); err != nil {
+			b.gate.Logger().Error("gatehouse: operators cannot decide about a thing of the file", "err", err)
+		}
+	}
+}
+
+func (s *Set) limiters() map[string]control.Limiter {
+	all := map[string]control.Limiter{}
+	for name, made := range s.guards {
+		if g, ok := made.Guard.(control.Limiter); ok {
+			all[name] = g
+		}
+	}
+	return all
+}
+
+func (s *Set) keyLists() map[string]*keyfuncs.List {
+	if s.config == nil {
+		return nil // before the first file
+	}
+	return s.config.lists
+}
+
+func (s *Set) shares() map[string]*nethttpmw.Rollout {
+	all := map[string]*nethttpmw.Rollout{}
+	for name, made := range s.rollouts {
+		all[name] = made.Rollout
+	}
+	return all
 }
 
 // undo gives the names of new guards up. The set before stays in use.

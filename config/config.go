@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -35,6 +36,7 @@ type options struct {
 	keys     map[string]keyfuncs.Func
 	costs    map[string]func(*keyfuncs.Request) (int64, error)
 	guards   map[string]core.Guard
+	desk     *control.Desk
 	adjust   []func(list string, rule *nethttpmw.Rule)
 	interval time.Duration
 	notify   func(State)
@@ -80,6 +82,10 @@ func WithGuards(guards ...core.Guard) Option {
 		}
 	}
 }
+
+// WithDesk lets operators decide about the rate limits, the lists and the roll-outs of files, by their names;
+// a roll-out's is that of its list of rules, a space, and that of its guard.
+func WithDesk(desk *control.Desk) Option { return func(o *options) { o.desk = desk } }
 
 // WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may
 // set what files cannot have: Texts, Answer, Defer.

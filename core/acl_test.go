@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/budget"
@@ -432,6 +433,15 @@ func everyOperation(r *aclRun) {
 	_, _, err = calls.Export(r.ctx, acme, 0)
 	r.must(err)
 	_, err = calls.Restore(r.ctx, acme, time.Now(), 1, "ops", "")
+	r.must(err)
+
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	desk := control.New(ctx, r.gate, "desk")
+	r.must(desk.Decide(r.ctx, control.Decision{Kind: control.List, Name: "l", Of: "x", Value: "in"}, "ops", ""))
+	_, err = desk.Decided(r.ctx)
+	r.must(err)
+	_, err = desk.Audit(r.ctx)
 	r.must(err)
 
 	gifts := redpacket.New(r.gate, "gift", redpacket.Options{})

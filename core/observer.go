@@ -54,6 +54,7 @@ type Event struct {
 	//	create refund verify            redpacket
 	//	peek set_capacity pause close open leave    waitingroom
 	//	refund spend peek override pause resume overrides audit export restore    budget
+	//	decide withdraw decided audit    package control
 	//	breaker                        see Breaker
 	//	refuse                         see Key
 	Op string

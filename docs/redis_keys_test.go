@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/budget"
@@ -214,6 +215,10 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 		}})
 	check(api, core.Attempt{Actor: budget.Path("acme", "ann")})
 	must(api.Pause(ctx, core.Attempt{Actor: "acme"}, time.Time{}, "sue", ""))
+
+	desk := control.New(ctx, gate, "desk")
+	entry := control.Decision{Kind: control.List, Name: "blocked", Of: "Ann ü", Value: "in"}
+	must(desk.Decide(ctx, entry, "sue", ""))
 
 	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 2,
 		Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})

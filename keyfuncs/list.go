@@ -33,6 +33,8 @@ import (
 type List struct {
 	key     Func
 	changes sync.Mutex // held while a change is made
+	own     *listed    // without what is laid over it
+	over    [2][]entry // added, removed
 	entries atomic.Pointer[listed]
 }
 
@@ -49,7 +51,7 @@ func NewList(key Func, entries ...string) *List {
 	if key == nil {
 		misuse("NewList needs a function that finds the key to look up, such as IP()")
 	}
-	l := &List{key: key}
+	l := &List{key: key, own: newListed()}
 	if err := l.Set(entries...); err != nil {
 		panic(err)
 	}
@@ -72,6 +74,44 @@ func (l *List) Add(entries ...string) error {
 // [List.Set].
 func (l *List) Remove(entries ...string) error {
 	return l.change(entries, (*listed).clone, (*listed).remove)
+}
+
+// Overlay lays entries over those of the list: it then has those that are added as well, and of its own not
+// those that are removed. [List.Set], Add and Remove change what lies below. It replaces the former overlay;
+// without entries there is none. Its errors are those of [List.Set]. Package control calls it.
+func (l *List) Overlay(added, removed []string) error {
+	var over [2][]entry
+	for i, texts := range [][]string{added, removed} {
+		for _, text := range texts {
+			e, err := parseEntry(text)
+			if err != nil {
+				return err
+			}
+			over[i] = append(over[i], e)
+		}
+	}
+	l.changes.Lock()
+	defer l.changes.Unlock()
+	l.over = over
+	l.store(l.own)
+	return nil
+}
+
+// store brings the entries of the list's own into force. The caller holds changes.
+func (l *List) store(own *listed) {
+	next := own
+	if len(l.over[0])+len(l.over[1]) > 0 {
+		next = own.clone()
+	}
+	for _, e := range l.over[0] {
+		next.add(e)
+	}
+	for _, e := range l.over[1] {
+		next.remove(e)
+	}
+	next.noteBits()
+	l.own = own
+	l.entries.Store(next)
 }
 
 // Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in
@@ -98,12 +138,11 @@ func (l *List) change(entries []string, begin func(*listed) *listed, one func(*l
 	}
 	l.changes.Lock()
 	defer l.changes.Unlock()
-	next := begin(l.entries.Load())
+	next := begin(l.own)
 	for _, e := range parsed {
 		one(next, e)
 	}
-	next.noteBits()
-	l.entries.Store(next)
+	l.store(next)
 	return nil
 }
 

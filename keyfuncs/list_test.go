@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -256,4 +257,44 @@ func FuzzList(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAnOverlayLiesOverTheList: what the application changes below it is in force again when it ends.
+func TestAnOverlayLiesOverTheList(t *testing.T) {
+	key := ""
+	l := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return key, nil }, "ann", "10.0.0.0/8")
+	want := func(what string, in ...string) {
+		t.Helper()
+		for _, key = range []string{"ann", "bob", "cid", "10.1.2.3", "192.0.2.1"} {
+			has, err := l.Contains(nil)
+			if err != nil || has != slices.Contains(in, key) {
+				t.Errorf("%s: %s is in it: %v, %v", what, key, has, err)
+			}
+		}
+	}
+	overlay := func(added, removed []string) {
+		t.Helper()
+		if err := l.Overlay(added, removed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("at first", "ann", "10.1.2.3")
+	overlay([]string{"bob", "192.0.2.0/24"}, []string{"ann", "10.0.0.0/8"})
+	want("overlaid", "bob", "192.0.2.1")
+	if err := l.Set("ann", "bob", "cid"); err != nil {
+		t.Fatal(err)
+	}
+	want("set below", "bob", "cid", "192.0.2.1")
+	if err := l.Overlay([]string{"10.0.0.0/33"}, nil); err == nil {
+		t.Error("an entry that is none is no error")
+	}
+	want("a mistake", "bob", "cid", "192.0.2.1")
+	overlay(nil, []string{"cid"})
+	want("replaced", "ann", "bob")
+	overlay(nil, nil)
+	want("ended", "ann", "bob", "cid")
+	if err := l.Remove("cid"); err != nil {
+		t.Fatal(err)
+	}
+	want("changed afterwards", "ann", "bob")
 }

@@ -36,10 +36,11 @@ import (
 // # Use
 //
 // The zero Rollout enforces the rule for all. All methods are safe for concurrent use. Each process has its
-// own Rollout: a change in one process does not reach the others.
+// own Rollout: a change in one process does not reach the others. Package control changes it in all of them.
 type Rollout struct {
 	shares atomic.Uint64 // hundredths of a percent: upper half not enabled, lower half not enforced
 	off    atomic.Bool
+	over   atomic.Pointer[uint64] // shares in place of both; nil: none
 
 	skipped, passed, refused, wouldRefuse atomic.Int64
 }
@@ -60,13 +61,41 @@ func Shadow() *Rollout {
 // percent. It returns an error, and changes nothing, if a percentage is outside of 0 to 100 or if enforced
 // exceeds enabled.
 func (r *Rollout) Set(enabled, enforced float64) error {
+	shares, err := sharesOf(enabled, enforced)
+	if err == nil {
+		r.shares.Store(shares)
+	}
+	return err
+}
+
+// Overlay has other percentages in force than those of [Rollout.Set], and the rule on, until
+// [Rollout.Uncover]. Its errors are those of Set. Package control calls it.
+func (r *Rollout) Overlay(enabled, enforced float64) error {
+	shares, err := sharesOf(enabled, enforced)
+	if err == nil {
+		r.over.Store(&shares)
+	}
+	return err
+}
+
+// Uncover ends an overlay: what [Rollout.Set] and [Rollout.Switch] were given last is in force again.
+func (r *Rollout) Uncover() { r.over.Store(nil) }
+
+// inForce returns the shares in force, and whether the rule is off.
+func (r *Rollout) inForce() (shares uint64, off bool) {
+	if over := r.over.Load(); over != nil {
+		return *over, false
+	}
+	return r.shares.Load(), r.off.Load()
+}
+
+func sharesOf(enabled, enforced float64) (uint64, error) {
 	if !(enabled >= 0 && enabled <= 100 && enforced >= 0 && enforced <= enabled) { // false for NaN too
-		return fmt.Errorf("gatehouse: enabled for %v %%, enforced for %v %%: give percentages from 0 to 100, "+
+		return 0, fmt.Errorf("gatehouse: enabled for %v %%, enforced for %v %%: give percentages from 0 to 100, "+
 			"and enforce a rule for no more clients than it is enabled for", enabled, enforced)
 	}
 	without := func(percent float64) uint64 { return wholeShare - uint64(math.Round(percent*wholeShare/100)) }
-	r.shares.Store(without(enabled)<<32 | without(enforced))
-	return nil
+	return without(enabled)<<32 | without(enforced), nil
 }
 
 // Switch turns the rule off for all clients at once, or on again with its percentages.
@@ -74,7 +103,7 @@ func (r *Rollout) Switch(on bool) { r.off.Store(!on) }
 
 // RolloutReport is the state of a Rollout, with the number of requests since the process began.
 type RolloutReport struct {
-	// On is the last value that Switch was given, and true before that.
+	// On is the last value that Switch was given, and true before that and under an overlay.
 	On bool `json:"on"`
 	// Enabled and Enforced are percentages of all clients.
 	Enabled  float64 `json:"enabled"`
@@ -90,20 +119,16 @@ type RolloutReport struct {
 	WouldRefuse int64 `json:"would_refuse"`
 }
 
-// Report returns the state of the Rollout.
+// Report returns what is in force.
 func (r *Rollout) Report() RolloutReport {
-	enabled, enforced := r.percentages()
+	shares, off := r.inForce()
+	percent := func(without uint64) float64 { return float64(wholeShare-without) * 100 / wholeShare }
+	enabled, enforced := percent(shares>>32), percent(shares&math.MaxUint32)
 	return RolloutReport{
-		On: !r.off.Load(), Enabled: enabled, Enforced: enforced,
+		On: !off, Enabled: enabled, Enforced: enforced,
 		Skipped: r.skipped.Load(), Passed: r.passed.Load(), Refused: r.refused.Load(),
 		WouldRefuse: r.wouldRefuse.Load(),
 	}
-}
-
-func (r *Rollout) percentages() (enabled, enforced float64) {
-	shares := r.shares.Load()
-	percent := func(without uint64) float64 { return float64(wholeShare-without) * 100 / wholeShare }
-	return percent(shares >> 32), percent(shares & math.MaxUint32)
 }
 
 // cohort is the group of clients that a rule treats alike.
@@ -120,9 +145,9 @@ func (r *mounted) cohort(req *keyfuncs.Request) cohort {
 	if r.Rollout == nil {
 		return cohortEnforced
 	}
-	shares := r.Rollout.shares.Load()
+	shares, off := r.Rollout.inForce()
 	switch {
-	case r.Rollout.off.Load():
+	case off:
 		return cohortSkipped
 	case shares == 0:
 		return cohortEnforced

@@ -154,3 +154,36 @@ func TestRolloutChangesWhileRequestsGoOn(t *testing.T) {
 		t.Errorf("%+v, want %d requests", r, 3*50*4)
 	}
 }
+
+// TestAnOverlayLiesOverTheRollout: what is set below it is in force when it ends.
+func TestAnOverlayLiesOverTheRollout(t *testing.T) {
+	const clients = 100
+	rollout := nethttpmw.Shadow()
+	app := rolledOut("limit", rollout)
+	want := func(refused int, on bool, enabled, enforced float64) {
+		t.Helper()
+		if got := len(refusedOf(app, clients)); got != refused {
+			t.Errorf("%d of %d are refused, want %d", got, clients, refused)
+		}
+		if r := rollout.Report(); r.On != on || r.Enabled != enabled || r.Enforced != enforced {
+			t.Errorf("the report says %+v", r)
+		}
+	}
+	want(0, true, 100, 0)
+	rollout.Switch(false)
+	if err := rollout.Overlay(100, 100); err != nil {
+		t.Fatal(err)
+	}
+	want(clients, true, 100, 100)
+	if rollout.Overlay(10, 20) == nil {
+		t.Error("more enforced than enabled is no error")
+	}
+	want(clients, true, 100, 100)
+	if err := rollout.Set(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	rollout.Switch(true)
+	want(clients, true, 100, 100)
+	rollout.Uncover()
+	want(0, true, 0, 0)
+}

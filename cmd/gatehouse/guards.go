@@ -109,8 +109,11 @@ func (f *guardFlags) open(ctx context.Context, e *env) (guard core.Guard, done f
 	return set.Guard(f.name), func() { _ = rdb.Close() }, nil
 }
 
+// named is a guard or a tool.
+type named interface{ Name() string }
+
 // operation finds the first of some operations that the guard has.
-func operation(guard core.Guard, names ...string) (kit.Operation, error) {
+func operation(guard named, names ...string) (kit.Operation, error) {
 	says := kit.DescriptionOf(guard)
 	var known []string
 	for _, name := range names {
@@ -149,7 +152,7 @@ func fields(operands []string) (map[string]string, error) {
 // perform runs an operation of a guard with the texts of its fields, after a confirmation if it changes
 // something.
 func (e *env) perform(
-	ctx context.Context, f *guardFlags, guard core.Guard, do kit.Operation, texts map[string]string,
+	ctx context.Context, f *guardFlags, guard named, do kit.Operation, texts map[string]string,
 ) (any, error) {
 	in, err := do.Read(texts)
 	if err != nil {

@@ -11,7 +11,7 @@
 //	reset    forget what an actor has used
 //	tally    the votes of a poll
 //	sale     look at a sale, open, restock, verify and close it
-//	budget   raise, pause and resume a customer; what was decided, by whom, and what was used
+//	control  what operators have decided about limits, lists, roll-outs and budgets
 //	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging lets through
 //
@@ -81,8 +81,8 @@ func commands() []command {
 		{"reset", "[flags] FIELD=VALUE ...", "forget what an actor has used", reset},
 		{"tally", "[flags] POLL", "the votes of a poll", tally},
 		{"sale", "status|verify|open|restock|close [flags] ITEM", "look at a sale, open it, change it", sale},
-		{"budget", "overrides|override|pause|resume|audit|export [flags] PATH [FIELD=VALUE ...]",
-			"what operators have decided about customers, and what those have used", budgets},
+		{"control", "[flags] OPERATION [FIELD=VALUE ...]",
+			"what operators have decided about limits, lists, roll-outs and budgets", controls},
 		{"replay", "[flags] RULES LOG ...", "what rules would have done to the requests of access logs", replay},
 		{"attack", "[flags] URL", "attack a limit or a sale of your own staging, and count what got through",
 			attackURL},

@@ -15,7 +15,9 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
@@ -55,6 +57,59 @@ func (e *env) operate(
 		return err
 	}
 	result, err := e.perform(ctx, f, guard, do, texts)
+	if err != nil {
+		return err
+	}
+	return e.writeResult(result)
+}
+
+// controls runs an operation of a desk, or of a budget, of which only the name has to be known.
+func controls(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]string, error)) error {
+	var f guardFlags
+	f.redisFlags.register(fs)
+	f.registerYes(fs)
+	desk := fs.String("desk", "", "the `name` of the desk, as the application makes it")
+	fs.StringVar(&f.name, "budget", "", "the `name` of a budget, in place of a desk")
+	operands, err := parse()
+	switch {
+	case err != nil:
+		return err
+	case (*desk == "") == (f.name == ""):
+		return usagef("pass the name of a desk by -desk, or that of a budget by -budget")
+	case len(operands) == 0:
+		return usagef("no operation is named, such as decided, or overrides of a budget")
+	}
+	texts, err := fields(operands[1:])
+	if err != nil {
+		return err
+	}
+	engine, rdb, err := f.connect(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	var of named
+	err = caught(func() {
+		if f.name != "" { // overrides know no limits and no names of levels
+			of = budget.New(engine, f.name, budget.Options{Levels: []string{"1", "2", "3", "4", "5", "6", "7", "8"},
+				Find: func([]string) ([]budget.Limit, error) { return nil, nil }})
+			return
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel() // it obeys nothing, so it need not follow
+		of = control.New(ended, engine, *desk)
+	})
+	if err != nil {
+		return err
+	}
+	do, err := operation(of, operands[0])
+	if err != nil {
+		return err
+	}
+	if do.Name == "usage" || do.Name == "restore" {
+		return usagef("only the application knows the limits of a budget, which %s needs", do.Name)
+	}
+	result, err := e.perform(ctx, &f, of, do, texts)
 	if err != nil {
 		return err
 	}
@@ -287,8 +342,19 @@ func (e *env) writeResult(result any) error {
 	return e.write(json.RawMessage(data), func(w io.Writer) { writeMembers(w, data) })
 }
 
-// writeMembers writes the members of a JSON object, one per line.
+// writeMembers writes the members of a JSON object, one per line, or those of each object of an array, with
+// an empty line between them.
 func writeMembers(w io.Writer, data []byte) {
+	var all []json.RawMessage
+	if json.Unmarshal(data, &all) == nil {
+		for i, one := range all {
+			if i > 0 {
+				_, _ = fmt.Fprintln(w)
+			}
+			writeMembers(w, one)
+		}
+		return
+	}
 	decoder := json.NewDecoder(strings.NewReader(string(data)))
 	if _, err := decoder.Token(); err != nil {
 		return

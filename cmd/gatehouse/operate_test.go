@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
@@ -158,4 +162,45 @@ func TestTextsOfUsersSteerNoTerminal(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back[choice] != 1 || out.String() != want {
 		t.Errorf("%q, %v, %v: want %q", out.String(), back, err, want)
 	}
+}
+
+// TestControlOfADeskAndABudget: by their names alone.
+func TestControlOfADeskAndABudget(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		environ, flags := onRedis(b)
+		run := func(args ...string) answer {
+			return gatehouse(t, environ, "", append(append([]string{"control"}, args...), flags...)...)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		gate := guardtest.NewEngine(b)
+		api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(3))
+		control.New(ctx, gate, "desk").Limits(api)
+		ann := []string{"kind=limits", "name=api", "of=ann", "who=sue"}
+		decide := append([]string{"-desk", "desk", "decide", "value=600/min", "for=1h"}, ann...)
+		run(decide...).want(t, 2, "", `of "ann", value "600/min", who "sue": go on? [y/N]`)
+		run(append(decide, "-yes")...).want(t, 0, "done         true\n", "")
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			d, err := api.Peek(t.Context(), core.Attempt{Actor: "ann"})
+			return err == nil && d.Limit == 600
+		}, "the application obeys")
+		run("-desk", "desk", "decided").want(t, 0,
+			"kind         limits\nname         api\nof           ann\nvalue        600/min\n", "")
+		run(append([]string{"-desk", "desk", "withdraw", "-yes"}, ann...)...).want(t, 0, "done", "")
+		run("-desk", "desk", "decided").want(t, 0, "", "")
+		if got := run("-desk", "desk", "audit", "-json"); got.code != 0 || strings.Count(got.out, `"who": "sue"`) != 2 {
+			t.Errorf("the audit is %+v", got)
+		}
+
+		run("-budget", "calls", "pause", "actor=acme|dev", "who=sue", "why=abuse", "-yes").want(t, 0, "done", "")
+		run("-budget", "calls", "overrides", "actor=acme").want(t, 0, "paused       true\n", "")
+		run("-budget", "calls", "usage", "actor=acme").want(t, 2, "", "only the application knows")
+
+		run("decided").want(t, 2, "", "pass the name of a desk")
+		run("-desk", "desk").want(t, 2, "", "no operation is named")
+		run("-desk", "desk", "reset").want(t, 2, "", "it has decided, audit, decide, withdraw")
+		run("-desk", "no name", "decided").want(t, 2, "", "has ' ' in it")
+		run(append([]string{"-desk", "desk", "decide", "value=many", "-yes"}, ann...)...).want(t, 2, "",
+			"want units/window")
+	})
 }

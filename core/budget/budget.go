@@ -19,8 +19,8 @@ import (
 var (
 	checkScript   = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
 	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
-	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.Idempotent)
-	setScript     = script.New("budget_set", lua.Source("budget/set"), script.AtMostOnce)
+	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.AtMostOnce)
+	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
@@ -68,6 +68,18 @@ type Limit struct {
 	// Overage is for periods only.
 	Overage Overage
 }
+
+// String returns the limit as in "60 per 1m", and "1000 per period".
+func (l Limit) String() string {
+	per := "period"
+	if l.Window > 0 {
+		per = shortOf(l.Window)
+	}
+	return fmt.Sprintf("%d per %s", l.Max, per)
+}
+
+// MarshalText makes it that in JSON too.
+func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Find returns the limits of a node, at most four windows and one period. It is called in each attempt for
 // each level that is present, with the path down to it: the organisation, then organisation and team, where

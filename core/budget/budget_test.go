@@ -126,6 +126,30 @@ func TestNamesOfAPath(t *testing.T) {
 	})
 }
 
+// TestOneToEightLevels: each has its own limit, and the narrowest binds.
+func TestOneToEightLevels(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		for n := 1; n <= 8; n++ {
+			levels, path := make([]string, n), make([]string, n)
+			for i := range levels {
+				levels[i], path[i] = fmt.Sprint("level", i), fmt.Sprint("node", i)
+			}
+			g := New(e, fmt.Sprint("deep", n), Options{Levels: levels, Find: func(path []string) ([]Limit, error) {
+				return hourly(int64(10 - len(path))), nil // the last level has the least
+			}})
+			for range 10 - n {
+				guardtest.WantReason(t, guardtest.Check(t, g, of(1, path...)), core.ReasonOK)
+			}
+			d := guardtest.Check(t, g, of(1, path...))
+			guardtest.WantReason(t, d, core.ReasonLimited)
+			if f, _ := Binding(d); f.Level != levels[n-1] || len(Figures(d)) != n {
+				t.Errorf("%d levels: %+v of %d limits binds", n, f, len(Figures(d)))
+			}
+		}
+	})
+}
+
 // TestPeriodsOfABill: an upgrade keeps what was used, a downgrade refuses and refunds never go below zero; what
 // was metered is counted; a new month begins at zero.
 func TestPeriodsOfABill(t *testing.T) {
@@ -319,10 +343,33 @@ func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 		if err := g.refund(t.Context(), late, 1, "abcdef", "undo"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.send(t.Context(), late, 1, "abcdef", 0, start.UnixMilli()); err != nil {
+		if _, err := g.send(t.Context(), late, 1, "abcdef", "0", start.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 		wantUsed(t, witness, []int64{9, 9}, "acme", "", "")
+	})
+}
+
+// TestAChargeThatHasNotRunIsNotTakenForOneThatHas: its first sending failed, and the user has had more calls
+// before than Redis remembers. As long as it remembers the attempt, it knows that the charge has not run.
+func TestAChargeThatHasNotRunIsNotTakenForOneThatHas(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g, _ := newBudget(t, b, plan{"acme": monthly(1, Metered)})
+		var d core.Decision
+		for range 70 {
+			d = guardtest.Check(t, g, of(1, "acme", "", ""))
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.Spend(over, d, 5); err == nil {
+			t.Error("a call whose context is over is no error")
+		}
+		for range 2 {
+			if err := g.Spend(t.Context(), d, 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantUsed(t, g, []int64{74}, "acme", "", "")
 	})
 }
 

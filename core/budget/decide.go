@@ -152,7 +152,7 @@ func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
 	milli := g.clock().UnixMilli()
 	for range 2 {
 		t.call = rand.Text()[:6] // of each sending: a call that is undone must not be that which goes on
-		value, err := g.send(ctx, t, cost, t.call, 0, milli)
+		value, err := g.send(ctx, t, cost, t.call, "0", milli)
 		if err != nil {
 			if counted(nodes) && cost > 0 {
 				g.UndoLater(err, func(ctx context.Context) error { return g.refund(ctx, t, cost, t.call, "undo") })
@@ -180,7 +180,7 @@ func counted(nodes []node) bool {
 }
 
 func (g *Guard) send(
-	ctx context.Context, t *taken, cost int64, call string, force int, milli int64,
+	ctx context.Context, t *taken, cost int64, call, force string, milli int64,
 ) (any, error) {
 	args := []any{cost, call, force, g.options.Keep.Milliseconds(),
 		g.Engine().ScriptNow(time.Microsecond)}

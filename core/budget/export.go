@@ -18,17 +18,20 @@ import (
 
 // Row is what a node has used in a period.
 type Row struct {
-	Path         []string // a level of more than a kilobyte is '#' and its SHA-256
-	Begins, Ends time.Time
+	Path   []string  `json:"path"` // a level of more than a kilobyte is '#' and its SHA-256
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
 	// Used is what was counted, and Restored what was used before, according to [Guard.Restore].
-	Used, Restored int64
-	// First is when the count began: another one means that Redis lost the count before it. A bill adds them.
-	// Sequence is greater than that of every earlier state of the row: the greater one is right. Both are
-	// about the time in microseconds.
-	First, Sequence int64
+	Used     int64 `json:"used"`
+	Restored int64 `json:"restored"`
+	// First is when the count began: another one means that Redis lost the count before it. A bill adds both.
+	// Sequence is greater than that of every earlier state of the row: the greater one is right. They are about
+	// the time in microseconds.
+	First    int64 `json:"first"`
+	Sequence int64 `json:"sequence"`
 	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
 	// may still change the row, which then comes again.
-	Final bool
+	Final bool `json:"final"`
 }
 
 // Exported is what the operation "export" returns: see [Guard.Export].

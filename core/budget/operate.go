@@ -45,7 +45,7 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value,
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			what, Path(path...), untilText(until), g.Engine().ScriptNow(time.Millisecond))
+			what, Path(path...), untilText(until), "", g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
@@ -86,11 +86,10 @@ func (g *Guard) Override(
 		}
 		if l.Window > 0 {
 			value += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
-			what += fmt.Sprintf(" %d per %s", l.Max, shortOf(l.Window))
 		} else {
 			value += fmt.Sprintf(" p=%d/%d", l.Max, l.hard())
-			what += fmt.Sprintf(" %d per period", l.Max)
 		}
+		what += " " + l.String()
 	}
 	return g.set(ctx, "override", a, "", value, what, until, who, why)
 }
@@ -108,12 +107,12 @@ func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) err
 
 // Decided is what operators have decided about a node.
 type Decided struct {
-	Path   []string
-	Paused bool
+	Path   []string `json:"path"`
+	Paused bool     `json:"paused"`
 	// Limits are those of an override; one without a Window is that of the period.
-	Limits []Limit
+	Limits []Limit `json:"limits,omitempty"`
 	// Until is when it ends; zero: never. It may be over.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Overrides returns what is decided about the organisation of the path and all below it.
@@ -168,10 +167,12 @@ func pathOf(name string) []string {
 
 // Audited is a change by an operator.
 type Audited struct {
-	At             time.Time
-	Who, Why, What string
-	Path           []string
-	Until          time.Time // zero: for ever
+	At    time.Time `json:"at"`
+	Who   string    `json:"who"`
+	Why   string    `json:"why,omitempty"`
+	What  string    `json:"what"`
+	Path  []string  `json:"path"`
+	Until time.Time `json:"until,omitzero"` // zero: for ever
 }
 
 // Audit returns the last changes below the organisation of the path, 1,000 or so, the oldest first.

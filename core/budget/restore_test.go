@@ -160,3 +160,22 @@ func TestRowsOfLongAgoLeaveTheExport(t *testing.T) {
 		}
 	})
 }
+
+// TestARestoreThatIsSentAgainUndoesNoLaterOne: the reply of a Restore is lost, so another operator says what
+// is right. A client that sent the first one again would undo that.
+func TestARestoreThatIsSentAgainUndoesNoLaterOne(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		p := plan{"acme": monthly(10, Metered)}
+		b.Client = b.NewClientWith(t, faults)
+		g, clock := newBudget(t, b, p)
+		if err := g.Engine().Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		faults.SwallowReply(restoreScript.SHA())
+		if _, err := g.Restore(t.Context(), of(1, "acme"), clock.Now(), 3, "sue", ""); err == nil {
+			t.Error("a lost reply is no error: the call was sent again")
+		}
+		wantUsed(t, g, []int64{3}, "acme", "", "")
+	})
+}

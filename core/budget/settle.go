@@ -81,9 +81,9 @@ var errRolled = errors.New("the period changed between two calls")
 // charge takes units that are spent already. The script knows an ending that it has seen by its name.
 func (g *Guard) charge(ctx context.Context, t *taken, e *ending) error {
 	milli, charged := g.clock().UnixMilli(), &taken{nodes: t.nodes, binding: -1}
-	force := 1
+	force := "1"
 	if e.sent {
-		force = 2
+		force = t.call // as long as Redis remembers it, it would remember the ending
 	}
 	e.sent = true
 	for range 2 {

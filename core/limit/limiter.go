@@ -113,6 +113,22 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
+// Override has another function choose the limits of attempts, which must not wait for anything. It is made
+// by one that gets what chooses them now. Call it before the guard is used. Package control does so.
+func (l *limiter) Override(by func(own Func) Func) {
+	own := l.by
+	if own == nil {
+		own = func(context.Context, core.Attempt) ([]Limit, error) { return l.limits.limits, nil }
+	}
+	l.by = by(own)
+}
+
+// Accepts returns an error for limits that the guard cannot keep. No limits are none.
+func (l *limiter) Accepts(limits ...Limit) error {
+	_, err := newLimitSet(limits, l.algorithm)
+	return err
+}
+
 // Traits implements [core.Guard]. An attempt counts whatever the outcome of its request, its cost may be an
 // estimate, and the outage policy is [core.FailLocal] unless a rule sets another.
 func (l *limiter) Traits() core.Traits {
@@ -157,8 +173,11 @@ func (l *limiter) begin(ctx context.Context, d *core.Decision) (*limitSet, error
 	}
 	limits := l.limits
 	if l.by != nil {
-		ctx, cancel := context.WithTimeout(ctx, l.Engine().Deadline())
-		defer cancel()
+		if limits == nil { // else it is no function of the application, which may take its time
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, l.Engine().Deadline())
+			defer cancel()
+		}
 		var err error
 		if limits, err = l.limitsBy(ctx, d.Attempt); err != nil {
 			return nil, err
@@ -486,6 +505,9 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the attempt's limits: %w", err)
+	}
+	if l.limits != nil && len(limits) > 0 && &limits[0] == &l.limits.limits[0] { // as it was made
+		return l.limits, nil
 	}
 	set, err := newLimitSet(limits, l.algorithm)
 	if err != nil {

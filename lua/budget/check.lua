@@ -15,8 +15,8 @@
 --                c -> its last 64 calls, see below
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
 --       2 call   the name of this call, 6 characters
---       3 force  0; 1 when the units are spent already: they are taken whatever is left; 2 when an earlier
---                sending of that may have run
+--       3 force  0; 1 when the units are spent already: they are taken whatever is left; the name of the
+--                attempt's call when, besides, an earlier sending of that may have run
 --       4 keep   milliseconds for which periods that have ended are kept
 --       5 now    microseconds since 1970; absent or empty: the server's clock
 --       then for each level that is present
@@ -262,7 +262,8 @@ if periods or force then
   calls = cost > 0 and (calls or redis.call('HGET', leaf, 'c') or '') or ''
   local found, full = string.find(calls, call, 1, true), #calls >= 64 * 24
   local known = found and string.match(calls, '^[-+=]', found + 6)
-  if known == '-' or force and (known or ARGV[3] == '2' and full) then
+  local forgets = full and ARGV[3] ~= '1' and not string.find(calls, ARGV[3], 1, true)
+  if known == '-' or force and (known or forgets) then
     return {'gone', now, 0, 0}
   end
   calls = (full and string.sub(calls, 25) or calls) .. call .. (force and '=' or '+') ..

@@ -154,7 +154,7 @@ func (h *history) failedOver(begun, ended time.Time) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: -1, Input: failover{}, Call: from, Return: to})
 }
 
-// onlyReads reports whether a call changes nothing.
+// onlyReads reports whether a call changes nothing, or is never sent again.
 func onlyReads(in any) bool {
 	switch in := in.(type) {
 	case saleIn:
@@ -169,6 +169,8 @@ func onlyReads(in any) bool {
 		return in.Op == "look"
 	case packetIn:
 		return in.Op == "verify"
+	case budgetIn:
+		return in.Op != "undo"
 	}
 	return false
 }

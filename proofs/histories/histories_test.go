@@ -21,6 +21,7 @@ import (
 func subjects() []subject {
 	var all []subject
 	all = append(all, limits()...)
+	all = append(all, budgets()...)
 	all = append(all, polls()...)
 	all = append(all, sales()...)
 	return append(all, ackedSale(), packets(), quotas(), operationsOnce(), banned(), semaphores(), locks(),

@@ -61,7 +61,7 @@ func init() {
 	for _, value := range []any{
 		limitIn{}, limitOut{}, voteIn{}, voteOut{}, saleIn{}, saleOut{}, quotaIn{}, quotaOut{}, operationIn{},
 		operationOut{}, banIn{}, banOut{}, packetIn{}, packetOut{}, permitIn{}, permitOut{}, lockIn{}, lockOut{},
-		taskIn{}, taskOut{}, roomIn{}, roomOut{},
+		taskIn{}, taskOut{}, roomIn{}, roomOut{}, budgetIn{}, budgetOut{},
 	} {
 		gob.Register(value)
 	}

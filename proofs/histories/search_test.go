@@ -144,6 +144,7 @@ func (in saleIn) names() (id, call int)   { return in.ID, in.Call }
 func (in packetIn) names() (id, call int) { return in.ID, in.Call }
 func (in quotaIn) names() (id, call int)  { return in.ID, in.Call }
 func (in permitIn) names() (id, call int) { return in.Call, in.Call }
+func (in budgetIn) names() (id, call int) { return in.Call, in.Call }
 
 func (in limitIn) unnamed() any  { in.Call = -1; return in }
 func (in voteIn) unnamed() any   { in.ID, in.Call = -1, -1; return in }
@@ -151,6 +152,7 @@ func (in saleIn) unnamed() any   { in.ID, in.Call = -1, -1; return in }
 func (in packetIn) unnamed() any { in.ID, in.Call = -1, -1; return in }
 func (in quotaIn) unnamed() any  { in.ID, in.Call = -1, -1; return in }
 func (in permitIn) unnamed() any { in.Call = -1; return in }
+func (in budgetIn) unnamed() any { in.Call = -1; return in }
 
 // nameless is an input without its names, if no other call uses them.
 func nameless(in any, used map[int]int) any {

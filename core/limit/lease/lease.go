@@ -73,6 +73,21 @@ func byParts(limits []limit.Limit) []limit.Limit {
 	return limits
 }
 
+// Override is [limit.SlidingWindow.Override]. Units in hand under another limit are not handed out.
+func (g *Guard) Override(by func(own limit.Func) limit.Func) {
+	own := g.by
+	if own == nil {
+		own = func(context.Context, core.Attempt) ([]limit.Limit, error) { return g.one.limits, nil }
+	}
+	g.by = by(own)
+	g.SlidingWindow.Override(func(limit.Func) limit.Func { return g.limits })
+}
+
+// Accepts is [limit.SlidingWindow.Accepts].
+func (g *Guard) Accepts(limits ...limit.Limit) error {
+	return g.SlidingWindow.Accepts(byParts(limits)...)
+}
+
 // known is the limits of an attempt, for which the guard's function is asked once.
 type known struct {
 	limits []limit.Limit
@@ -100,8 +115,11 @@ func (g *Guard) limitsOf(ctx context.Context, a core.Attempt) *known {
 	if g.by == nil {
 		return &g.one
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.Engine().Deadline())
-	defer cancel()
+	if g.one.limits == nil { // else it is no function of the application, which may take its time
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, g.Engine().Deadline())
+		defer cancel()
+	}
 	k := &known{}
 	if k.limits, k.err = g.limits(ctx, a); k.err == nil {
 		k.err = ctx.Err() // the function may have ignored the deadline

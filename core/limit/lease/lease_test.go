@@ -450,6 +450,48 @@ func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 	})
 }
 
+// TestAnOverrideTakesUnitsOutOfHand: a lower limit is kept at once, also while units are in hand.
+func TestAnOverrideTakesUnitsOutOfHand(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(partBegins)
+		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
+		g := New(e, "override", limit.PerHour(4000))
+		var over []limit.Limit
+		g.Override(func(own limit.Func) limit.Func {
+			return func(ctx context.Context, a core.Attempt) ([]limit.Limit, error) {
+				if over != nil {
+					return over, nil
+				}
+				return own(ctx, a)
+			}
+		})
+		hold := func() {
+			t.Helper()
+			source := core.SourceRedis
+			for range 100 {
+				source = guardtest.Check(t, g, tenant).Source
+			}
+			guardtest.WantSource(t, core.Decision{Source: source}, core.SourceLease)
+		}
+		hold()
+		over = []limit.Limit{limit.PerHour(50)}
+		d := guardtest.Check(t, g, tenant)
+		if guardtest.WantReason(t, d, core.ReasonLimited); d.Limit != 50 {
+			t.Errorf("%+v: want a limit of 50", d)
+		}
+		over = nil
+		if d := guardtest.Check(t, g, tenant); !d.Allowed || d.Limit != 4000 {
+			t.Errorf("%+v: want one of 4000", d)
+		}
+		if g.Accepts(limit.PerHour(20_000)) != nil || g.Accepts(limit.Per(0, time.Hour)) == nil {
+			t.Error("Accepts differs from what the guard can keep")
+		}
+		if err := e.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestRefusalsBesideLeasesAreRememberedForAPart: then other processes have given back what they did not use.
 func TestRefusalsBesideLeasesAreRememberedForAPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -1,0 +1,165 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/schedule"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
+)
+
+// Limiter is a rate limit: one of package limit, or of package lease.
+type Limiter interface {
+	Name() string
+	Override(by func(own limit.Func) limit.Func)
+	Accepts(limits ...limit.Limit) error
+}
+
+// binding is a thing of this process.
+type binding struct {
+	accepts func(Decision) error // or nil
+	obey    func([]Decision)     // all that are in force
+	obeys   []Decision
+}
+
+// Limits lets operators decide about the limits of a guard, under its name. Call it before the guard is used.
+// It panics when the desk has a guard of that name.
+func (d *Desk) Limits(g Limiter) {
+	var now atomic.Pointer[map[string][]limit.Limit] // by actor
+	g.Override(func(own limit.Func) limit.Func {
+		return func(ctx context.Context, a core.Attempt) ([]limit.Limit, error) {
+			all := now.Load()
+			if all == nil || len(*all) == 0 {
+				return own(ctx, a)
+			}
+			for _, of := range []string{a.Actor, ""} {
+				if limits := (*all)[of]; limits != nil {
+					return limits, nil
+				}
+			}
+			return own(ctx, a)
+		}
+	})
+	d.bind(Limits, g.Name(), &binding{
+		accepts: func(x Decision) error {
+			limits, err := limit.ParseAll(x.Value)
+			if err == nil {
+				err = g.Accepts(limits...)
+			}
+			return err
+		},
+		obey: func(decided []Decision) {
+			all := make(map[string][]limit.Limit, len(decided))
+			for _, x := range decided {
+				all[x.Of], _ = limit.ParseAll(x.Value) // accepted
+			}
+			now.Store(&all)
+		},
+	})
+}
+
+// List lets operators put entries into a list, and take entries out that the application has in it. It panics
+// when the desk has a list of that name.
+func (d *Desk) List(name string, l *keyfuncs.List) {
+	d.bind(List, name, &binding{obey: func(decided []Decision) {
+		var added, removed []string
+		for _, x := range decided {
+			if x.Value == "in" {
+				added = append(added, x.Of)
+			} else {
+				removed = append(removed, x.Of)
+			}
+		}
+		_ = l.Overlay(added, removed) // accepted
+	}})
+}
+
+// Rollout lets operators decide for how many clients a rule is enabled and enforced, in place of what the
+// application has set. It panics when the desk has a roll-out of that name.
+func (d *Desk) Rollout(name string, r *nethttpmw.Rollout) {
+	d.bind(Rollout, name, &binding{obey: func(decided []Decision) {
+		if len(decided) == 0 {
+			r.Uncover()
+			return
+		}
+		enabled, enforced, _ := percentages(decided[0].Value) // the only one, and accepted
+		_ = r.Overlay(enabled, enforced)
+	}})
+}
+
+func (d *Desk) bind(kind, name string, b *binding) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	what := thing{kind, name}
+	if _, taken := d.bound[what]; taken || name == "" {
+		panic(fmt.Sprintf("control: the desk %q has a thing of kind %s named %q, or that is no name: "+
+			"bind each once, under a name of its own", d.Name(), kind, name))
+	}
+	d.bound[what] = b
+	d.apply()
+}
+
+// Release forgets a thing of that kind and name, so that another can be bound in its place. The former one
+// stays as it is.
+func (d *Desk) Release(kind, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.bound, thing{kind, name})
+}
+
+// check returns an error for a decision that no process could obey, or that this one could not.
+func (d *Desk) check(x Decision) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.accepts(x)
+}
+
+// accepts is check for who holds mu.
+func (d *Desk) accepts(x Decision) (err error) {
+	switch {
+	case x.Name == "":
+		return errors.New("name is missing")
+	case !x.Until.IsZero() && !schedule.Countable(x.Until):
+		return fmt.Errorf("until %v: give a time from 1970 to 2200, or the zero Time for ever", x.Until)
+	}
+	switch x.Kind {
+	case Limits:
+		_, err = limit.ParseAll(x.Value)
+	case List:
+		if x.Value != "in" && x.Value != "out" {
+			return fmt.Errorf(`%.40q: want in or out`, x.Value)
+		}
+		err = keyfuncs.NewList(keyfuncs.IP()).Add(x.Of)
+	case Rollout:
+		if x.Of != "" {
+			return fmt.Errorf("of is %.40q: a roll-out is for all", x.Of)
+		}
+		_, _, err = percentages(x.Value)
+	default:
+		return fmt.Errorf("kind %.40q: want %s, %s or %s", x.Kind, Limits, List, Rollout)
+	}
+	if b := d.bound[thing{x.Kind, x.Name}]; err == nil && b != nil && b.accepts != nil {
+		err = b.accepts(x)
+	}
+	return err
+}
+
+// percentages reads for how many percent a rule is enabled and enforced.
+func percentages(text string) (enabled, enforced float64, err error) {
+	first, second, _ := strings.Cut(text, " ")
+	enabled, err = strconv.ParseFloat(first, 64)
+	if err == nil {
+		enforced, err = strconv.ParseFloat(second, 64)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf(`%.40q: want percent enabled and enforced, such as "100 10"`, text)
+	}
+	return enabled, enforced, new(nethttpmw.Rollout).Set(enabled, enforced)
+}
