@@ -17,8 +17,9 @@
 //
 // A process asks for twice as many units as before when they did not last for a part, and for half as many
 // when most were left. One call gets at most a part of what is left: left / (2 * processes), where the
-// number of processes is what others have taken since the last call, by what this one has. Where a part has
-// fewer than 8 units (Max < 8 * Resolution), or little is left, each attempt asks Redis.
+// number of processes is what others have taken of late, by what this one has; Redis knows no processes, so a
+// call costs it the same with one and with a thousand. Where a part has fewer than 8 units (Max < 8 *
+// Resolution), little is left, or fewer than two attempts come to the process in a part, each one asks Redis.
 //
 // # What a process keeps
 //

@@ -19,21 +19,24 @@ type hand struct {
 	lot   limit.Lot
 	all   int64     // units in the lot when the last call had ended
 	sent  time.Time // when the call that fetched the lot was sent
-	over  time.Time // when the part of the lot has certainly ended
+	over  time.Time // when the part of the lot has ended, by clocks of one speed
 	drops int       // how often the lot was dropped
 	gone  bool      // from the map: nobody would give back what it gets
 
 	asking  chan struct{} // closed when the call that is under way has ended; nil without one
 	touched time.Time     // when the last call was sent
 	part    time.Duration // of its limit
+	last    time.Time     // when the last check came
+	gap     time.Duration // between checks, on average
 	spared  bool          // the last call has lent some
 
-	ahead     int64     // units to fetch for a whole part
-	probes    bool      // the last call has asked for one, whatever ahead is
-	took      int64     // units that the last call has taken
-	remaining int64     // units left in Redis, as it has said
-	share     float64   // processes that take part, as far as they take as much as this one
-	resets    time.Time // when the next unit leaves the window
+	ahead       int64     // units to fetch for a whole part
+	probes      bool      // the last call has asked for one, whatever ahead is
+	took        int64     // units that the last call has taken
+	remaining   int64     // units left in Redis, as it has said
+	others, own float64   // units that others and this one have taken of late
+	share       float64   // processes that take part, as far as they take as much as this one
+	resets      time.Time // when the next unit leaves the window
 }
 
 // current reports whether units may be handed out at now. The script ran after the call was sent, so the part
@@ -92,6 +95,7 @@ func (h *hand) next(cost int64, of limit.Limit, now time.Time) (over limit.Lot, 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.touched, h.part = now, part(of)
+	h.came(now)
 	var rest time.Duration // of the part
 	switch since := now.Sub(h.over); {
 	case h.lot.Limit() == of && h.current(now):
@@ -106,12 +110,20 @@ func (h *hand) next(cost int64, of limit.Limit, now time.Time) (over limit.Lot, 
 	default:
 		over = h.takeOut()
 	}
-	if h.lot.Limit() != of {
+	if h.lot.Limit() != of || h.gap > h.part/2 {
 		return over, 0
 	}
 	h.probes = rest == 0
 	ahead = int64(float64(h.ahead)*float64(rest)/float64(h.part)) + 1
 	return over, min(ahead, h.ahead, int64(float64(h.remaining)/(2*h.share)), of.Max-cost)
+}
+
+// came notes a check. Where there are fewer than two in a part, what is fetched ahead costs more calls than
+// it spares: it goes back.
+func (h *hand) came(now time.Time) {
+	passed := min(max(now.Sub(h.last), 0), 4*h.part)
+	h.gap += (passed - h.gap) / 8
+	h.last = now
 }
 
 // takeOut takes the units out of the hand, which keeps the rest of what it knows. The caller holds the lock.
@@ -155,7 +167,7 @@ func (h *hand) hear(
 	}
 	h.remaining += over.Units
 	h.lot, h.all = fetched, fetched.Units
-	h.sent, h.over = sent, now.Add(fetched.Rest+fetched.Rest/margin)
+	h.sent, h.over = sent, now.Add(fetched.Rest)
 	if h.probes {
 		h.all = 0 // nothing to learn from
 	}
@@ -165,7 +177,8 @@ func (h *hand) hear(
 // learn notes what a call has taken and left. What is missing besides, others have taken.
 func (h *hand) learn(took, remaining int64) {
 	if others := h.remaining - took - remaining; h.took > 0 && others >= 0 {
-		h.share = max(0.9*h.share, 1+float64(others)/float64(h.took))
+		h.others, h.own = 0.8*h.others+float64(others), 0.8*h.own+float64(h.took)
+		h.share = 1 + h.others/h.own
 	}
 	h.took, h.remaining = took, remaining
 }

@@ -251,6 +251,7 @@ func (q *question) handOut(h *hand) bool {
 		return false
 	}
 	h.lot.Units -= q.d.Attempt.Cost
+	h.came(now)
 	q.g.ahead.Give(&q.d, h.lot, h.remaining+h.lot.Units)
 	q.d.ResetAfter = max(h.resets.Sub(now), 0)
 	return true

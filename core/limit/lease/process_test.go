@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -23,29 +24,61 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// leasingEnv tells the test binary that it is a process of TestLeasesOfProcesses: the prefix of its keys, the
-// addresses of the servers, and its pause between two checks, with a space between them.
+// leasingEnv tells the test binary that it is a process of these tests: the prefix of its keys, the addresses
+// of the servers, and its pause between two checks, with a space between them; for one that is paced, a mean
+// pause, and the limit.
 const leasingEnv = "GATEHOUSE_LEASING"
 
 // leasesOfProcesses is their limit. They ask for more.
 var leasesOfProcesses = limit.Per(400, 400*time.Millisecond).WithResolution(8)
 
 func init() {
-	if words := strings.Fields(os.Getenv(leasingEnv)); len(words) == 3 {
-		pause, _ := time.ParseDuration(words[2])
-		process = func() { runLeasing(words[0], words[1], pause) }
+	words := strings.Fields(os.Getenv(leasingEnv))
+	if len(words) < 3 {
+		return
+	}
+	pause, _ := time.ParseDuration(words[2])
+	if process = func() { runLeasing(words[0], words[1], pause) }; len(words) == 4 {
+		var of limit.Limit
+		_ = of.UnmarshalText([]byte(words[3]))
+		process = func() { runPaced(leasingIn(words[0], words[1], of), pause) }
+	}
+}
+
+// leasingIn makes the guard of a process.
+func leasingIn(prefix, addrs string, of limit.Limit) *Guard {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: strings.Split(addrs, ","), IsClusterMode: strings.Contains(addrs, ","),
+	})
+	return New(core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second),
+		core.WithObserver(guardtest.Ignore{})), "processes", of)
+}
+
+// runPaced makes attempts at random moments until it is killed, and writes what became of them.
+func runPaced(g *Guard, mean time.Duration) {
+	out := bufio.NewWriterSize(os.Stdout, 1<<12)
+	for at := time.Now(); ; {
+		at = at.Add(time.Duration(rand.ExpFloat64() * float64(mean)))
+		if wait := time.Until(at); wait > 0 {
+			_ = out.Flush()
+			<-time.After(wait)
+		} else {
+			at = time.Now() // what a busy machine kept back does not come in a burst
+		}
+		begun := time.Now()
+		d, err := g.Check(context.Background(), tenant)
+		if err != nil || !d.Allowed {
+			_, _ = fmt.Fprintln(out, "error", d.Reason, err)
+			continue
+		}
+		_, _ = fmt.Fprintln(out, begun.UnixMicro(), time.Now().UnixMicro(), d.Source)
 	}
 }
 
 // runLeasing admits until it is killed, and writes the times at which a check began and had returned for each
 // attempt that was allowed.
 func runLeasing(prefix, addrs string, pause time.Duration) {
-	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: strings.Split(addrs, ","), IsClusterMode: strings.Contains(addrs, ","),
-	})
-	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second),
-		core.WithObserver(guardtest.Ignore{}))
-	g := New(e, "processes", leasesOfProcesses)
+	g := leasingIn(prefix, addrs, leasesOfProcesses)
 	out := bufio.NewWriterSize(os.Stdout, 1<<12)
 	for {
 		begun := time.Now()
@@ -124,7 +157,7 @@ func (s *spans) most(window time.Duration) (most int) {
 func TestLeasesOfProcesses(t *testing.T) {
 	if redistest.Soak() {
 		t.Run("1", func(t *testing.T) { leaseInProcesses(t, redistest.Single(t), 1) })
-		t.Run("16", func(t *testing.T) { leaseInProcesses(t, redistest.Single(t), 16) })
+		t.Run("64", func(t *testing.T) { leaseInProcesses(t, redistest.Single(t), 64) })
 		t.Run("cluster", func(t *testing.T) { leaseInProcesses(t, redistest.Cluster(t), 4) })
 	}
 	t.Run("4", func(t *testing.T) { leaseInProcesses(t, redistest.Single(t), 4) })
@@ -137,6 +170,64 @@ func addrsOf(rdb redis.UniversalClient) []string {
 	return []string{rdb.(*redis.Client).Options().Addr}
 }
 
+// start starts a process, whose lines are read until it ends.
+func (s *spans) start(t *testing.T, readers *sync.WaitGroup, b redistest.Backend, how string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), leasingEnv+"="+b.Prefix+" "+strings.Join(addrsOf(b.Client), ",")+" "+how)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	readers.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			s.read(lines.Text())
+		}
+	})
+	return cmd
+}
+
+// TestPacedProcessesDecideMostByThemselves: at 90 percent of a large limit, at random moments, nobody is
+// refused, and most attempts cost no call. The long version has the figures of docs/operations/scale.md.
+func TestPacedProcessesDecideMostByThemselves(t *testing.T) {
+	if !redistest.Soak() {
+		pacedInProcesses(t, 4, limit.Per(2000, time.Second), 3*time.Second, 0.8)
+		return
+	}
+	for n, least := range map[int]float64{4: 0.98, 16: 0.95, 64: 0.87, 128: 0.76} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			pacedInProcesses(t, n, limit.Per(20_000, 10*time.Second), 25*time.Second, least)
+		})
+	}
+}
+
+func pacedInProcesses(t *testing.T, n int, of limit.Limit, lasts time.Duration, least float64) {
+	all, b := &spans{}, redistest.Single(t)
+	mean := of.Window * time.Duration(10*n) / time.Duration(9*of.Max)
+	var readers sync.WaitGroup
+	processes := make([]*exec.Cmd, n)
+	for i := range processes {
+		processes[i] = all.start(t, &readers, b, mean.String()+" "+of.String())
+	}
+	until := time.Now().Add(lasts)
+	over := func() bool { return time.Now().After(until) }
+	redistest.Eventually(t, 2*lasts+30*time.Second, over, "the time passes")
+	for _, cmd := range processes {
+		_ = cmd.Process.Kill()
+	}
+	readers.Wait()
+	most, share := all.most(of.Window), float64(all.leased)/float64(len(all.all))
+	t.Logf("%d processes: %d admitted, %.3f in the process, most/N %.4f", n, len(all.all), share,
+		float64(most)/float64(of.Max))
+	if int64(most) > of.Max || len(all.errs) > 0 || share < least {
+		t.Errorf("%d admitted in a window of %d, %.3f in the process, want %v; %d refused: %.200q", most, of.Max,
+			share, least, len(all.errs), all.errs)
+	}
+}
+
 func leaseInProcesses(t *testing.T, b redistest.Backend, n int) {
 	all := &spans{}
 	var readers sync.WaitGroup
@@ -146,22 +237,7 @@ func leaseInProcesses(t *testing.T, b redistest.Backend, n int) {
 		if i == 0 { // it is stopped, and uses less than the limit, so that it has some in hand
 			pause = "1ms"
 		}
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), leasingEnv+"="+b.Prefix+" "+strings.Join(addrsOf(b.Client), ",")+" "+pause)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		processes[i] = cmd
-		readers.Go(func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				all.read(lines.Text())
-			}
-		})
+		processes[i] = all.start(t, &readers, b, pause)
 	}
 	signal := func(s syscall.Signal, to ...*exec.Cmd) {
 		for _, cmd := range to {
