@@ -296,7 +296,10 @@ func (c *Call) follow(ctx context.Context) (any, error) {
 	case left:
 		// Otherwise the run has done this itself.
 		return nil, r.failed(ctx, c.Joint.Script, r.named("", notRun(err, false)))
-	case err == nil || c.Script.delivery != Idempotent || ctx.Err() != nil:
+	case err == nil:
+		w.line.reuse(w)
+		return reply, nil
+	case c.Script.delivery != Idempotent || ctx.Err() != nil:
 		return reply, err
 	}
 	sent := !errors.As(err, new(notRunError))
