@@ -182,7 +182,8 @@ func depart(calls []*Call) {
 	}
 }
 
-// deliver makes the call, which begins now. It repeats it while its slot moves, for the time of [Runner.SettleTimeout] in all.
+// deliver makes the call, which begins now. It repeats it while its slot moves, for the time of
+// [Runner.SettleTimeout] in all.
 // In a classic migration a cluster refuses scripts with several keys until the last key has moved, often for
 // longer than the deadline. The server has not run the script, so the call may be sent again. That is for
 // claims, which are Idempotent; a late check of a limit is better decided by the rule's outage policy.
@@ -193,10 +194,12 @@ func (c *Call) deliver(ctx context.Context, now time.Time) (any, error) {
 	}
 	last := now.Add(r.SettleTimeout() - c.Limit) // a call that begins later ends too late
 	reply, err := c.pass(ctx, now)
-	for again := true; err != nil; reply, err = c.pass(ctx, time.Now()) {
+	for err != nil {
+		var again bool
 		if ctx, again = whileItMoves(ctx, c.Script, err, last); !again {
 			break
 		}
+		reply, err = c.pass(ctx, time.Now())
 	}
 	return reply, r.failed(ctx, c.Script, err)
 }
