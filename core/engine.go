@@ -54,9 +54,10 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithDeadline sets how long one check may take. The default is 100 ms. A check that takes longer returns an
-// error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Settling, calls by name
-// such as seckill.Guard.Open, and claims whose slot a cluster moves may take ten times as long. WithDeadline
-// panics unless d is positive and at most a minute.
+// error that wraps context.DeadlineExceeded, whatever the timeouts of the client are. Checks that begin at
+// about the same moment share a timer, so some have up to a 16th less. Settling, calls by name such as
+// seckill.Guard.Open, and claims whose slot a cluster moves may take ten times as long. WithDeadline panics
+// unless d is positive and at most a minute.
 func WithDeadline(d time.Duration) Option {
 	if d <= 0 || d > time.Minute {
 		panic(fmt.Sprintf("core: WithDeadline(%v): a check takes time, and a request cannot wait long: "+

@@ -243,7 +243,12 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
 	begun := present()
 	if l.Engine().HasRedis() {
-		d, err = kit.InTurn(ctx, l.Begin(ctx, a, false, false))
+		q := questions.Get().(*question)
+		q.l, q.d.Attempt = l, a
+		if d, err = kit.InTurn(ctx, q.begin(ctx, begun, false, false)); err == nil { // else its keys may be in use
+			*q = question{}
+			questions.Put(q)
+		}
 	} else {
 		d.Attempt = a
 		err = l.decideHere(ctx, begun, false, &d)
@@ -303,9 +308,10 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	if limits == nil {
 		return err
 	}
-	c := l.callOf(nil, limits, false, d.Attempt, true, l.Engine().Deadline()-time.Since(begun))
+	c := script.Call{Limit: l.Engine().Deadline() - time.Since(begun)}
+	l.prepare(&c, limits, false, kit.TagOf(d.Attempt), d.Attempt.Cost, true)
 	script.Send(ctx, &c)
-	value, err := l.replyTo(ctx, &c, limits, d.Attempt, true)
+	value, err := l.replyTo(ctx, &c, limits, &d.Attempt, true)
 	if err != nil {
 		return err
 	}
@@ -380,23 +386,21 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// callOf returns the call by which a script decides an attempt, or says what it would decide: of a log the
-// short one, or the long one, to which that leaves rare cases. Its keys are in room, if they fit.
-func (l *limiter) callOf(
-	room []string, limits *limitSet, long bool, a core.Attempt, peek bool, limit time.Duration,
-) script.Call {
-	c := script.Call{Runner: l.Engine().Runner, Limit: limit}
-	cost := a.Cost
+// prepare prepares a call by which a script decides an attempt of the tag, or says what it would decide: of a
+// log the short one, or the long one, to which that leaves rare cases.
+func (l *limiter) prepare(
+	c *script.Call, limits *limitSet, long bool, tag string, cost int64, peek bool,
+) {
+	c.Runner = l.Engine().Runner
 	if peek {
 		cost = 0
 	}
 	now := l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
-		long = long || l.askLong.has(kit.TagOf(a))
-		l.fillLogCall(&c, room, limits, long, a, cost, peek, now)
-		return c
+		l.prepareLog(c, limits, long || l.askLong.has(tag), tag, cost, peek, now)
+		return
 	}
-	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(room, limits, kit.TagOf(a))
+	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(c.Keys, limits, tag)
 	c.Args = limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
@@ -404,18 +408,19 @@ func (l *limiter) callOf(
 	case cost != 1:
 		c.Args = slices.Concat(c.Args, []any{cost})
 	}
-	return c
 }
 
-// replyTo returns the reply to a call of callOf that was sent, or to that of the long script.
+// replyTo returns the reply to a call of prepare that was sent, or to that of the long script.
 func (l *limiter) replyTo(
-	ctx context.Context, c *script.Call, limits *limitSet, a core.Attempt, peek bool,
+	ctx context.Context, c *script.Call, limits *limitSet, a *core.Attempt, peek bool,
 ) (any, error) {
 	if !isUndecided(c.Reply) {
 		return c.Reply, c.Err
 	}
-	l.askLong.add(kit.TagOf(a))
-	second := l.callOf(nil, limits, true, a, peek, c.Limit-time.Since(c.Sent))
+	tag := kit.TagOf(*a)
+	l.askLong.add(tag)
+	second := script.Call{Limit: c.Limit - time.Since(c.Sent)}
+	l.prepare(&second, limits, true, tag, a.Cost, peek)
 	script.Send(ctx, &second)
 	return second.Reply, second.Err
 }

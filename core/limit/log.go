@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -115,19 +113,17 @@ func (l *limiter) keysOfLogs(tag string) []string {
 	return []string{strings.TrimSuffix(parts, "|parts"), parts} // without a second text
 }
 
-// fillLogCall fills in the call of a script of sliding windows. Its keys are in room, if they fit.
-func (l *limiter) fillLogCall(
-	c *script.Call, room []string, limits *limitSet, long bool, a core.Attempt, cost int64, peek bool,
-	now string,
+// prepareLog prepares a call of a script of sliding windows.
+func (l *limiter) prepareLog(
+	c *script.Call, limits *limitSet, long bool, tag string, cost int64, peek bool, now string,
 ) {
 	of := &limits.log
 	if long || of.short == nil {
-		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(kit.TagOf(a))
+		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(tag)
 		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
 		return
 	}
-	room = append(room, l.Key(kit.TagOf(a), "log"))
-	c.Script, c.Keys = of.short.of(peek), room
+	c.Script, c.Keys = of.short.of(peek), append(c.Keys, l.Key(tag, "log"))
 	if !of.joins {
 		c.Args = slices.Concat(of.front, []any{now, cost}, of.back)
 		return

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -10,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 )
 
-// question is a check between its phases.
+// question is a check between its phases. Those of Check are used again.
 type question struct {
 	l      *limiter
 	limits *limitSet // that have to decide; nil: d and err are final
@@ -22,12 +23,17 @@ type question struct {
 	asked  kit.Asked[string]
 }
 
+var questions = sync.Pool{New: func() any { return new(question) }}
+
 // Begin implements [kit.Phased].
 func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) kit.Begun {
-	begun := present()
 	q := &question{l: l}
-	a := &q.d.Attempt
-	*a = attempt
+	q.d.Attempt = attempt
+	return q.begin(ctx, present(), early, followed)
+}
+
+func (q *question) begin(ctx context.Context, begun time.Time, early, followed bool) kit.Begun {
+	l, a := q.l, &q.d.Attempt
 	b := kit.Begun{Second: q}
 	if q.limits, q.err = l.begin(ctx, &q.d); q.limits == nil {
 		b.Fits = q.d.Allowed
@@ -42,7 +48,11 @@ func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, follow
 		q.limits = nil
 		return b
 	}
-	q.call = l.callOf(q.key[:0], q.limits, false, *a, false, l.Engine().Deadline()-time.Since(begun))
+	q.call.Limit, q.call.Keys = l.Engine().Deadline(), q.key[:0]
+	if l.by != nil {
+		q.call.Limit -= time.Since(begun)
+	}
+	l.prepare(&q.call, q.limits, false, key, a.Cost, false)
 	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
 		return l.expects(a, q.limits, underWay)
 	})
@@ -79,7 +89,7 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 // decided reads what Redis has decided.
 func (q *question) decided(ctx context.Context) error {
 	defer q.under.End() // when it is known what the answer says
-	value, err := q.l.replyTo(ctx, &q.call, q.limits, q.d.Attempt, false)
+	value, err := q.l.replyTo(ctx, &q.call, q.limits, &q.d.Attempt, false)
 	if err != nil {
 		return err
 	}
@@ -97,8 +107,9 @@ func (l *limiter) hear(
 	if d.Allowed {
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, rest: v.rest})
 	}
-	l.local().hear(&d.Attempt, limits.limits, v, l.micros(time.Now()))
-	l.refusals.hear(asked, limits.limits, *d, l.Engine().Now())
+	now := l.Engine().Now()
+	l.local().hear(&d.Attempt, limits.limits, v, l.micros(now))
+	l.refusals.hear(asked, limits.limits, *d, now)
 	return nil
 }
 

@@ -273,8 +273,8 @@ type entry struct {
 }
 
 // enter lets a call through, or returns ErrBreakerOpen.
-func (t *entry) enter(deadline time.Duration) error {
-	t.begun, t.outcome, t.epoch = time.Now(), errNeither, t.breaker.epoch.Load()
+func (t *entry) enter(now time.Time, deadline time.Duration) error {
+	t.begun, t.outcome, t.epoch = now, errNeither, t.breaker.epoch.Load()
 	if t.epoch%2 == 0 {
 		return nil // the breaker is closed
 	}

@@ -44,7 +44,7 @@ func (s *probedServer) finds(err error) { s.found.Store(&probed{err: err}) }
 // enter is a call that begins.
 func (s *probedServer) enter(ctx context.Context, key string, limit, deadline time.Duration) (*entry, error) {
 	t := &entry{breaker: s.breaker, caller: ctx, key: key, limit: limit}
-	return t, t.enter(deadline)
+	return t, t.enter(time.Now(), deadline)
 }
 
 // call is a call that ends so at once, if it is sent.

@@ -70,7 +70,7 @@ func Send(ctx context.Context, calls ...*Call) {
 	depart(calls)
 	for _, c := range calls {
 		if c.Err == nil && c.joined == nil {
-			c.Reply, c.Err = c.deliver(ctx)
+			c.Reply, c.Err = c.deliver(ctx, time.Now())
 			c.leave() // others may wait for it, while the caller waits for others
 		}
 	}
@@ -89,7 +89,7 @@ func (c *Call) send(ctx context.Context) {
 		return
 	}
 	defer c.leave()
-	c.Reply, c.Err = c.deliver(ctx)
+	c.Reply, c.Err = c.deliver(ctx, c.Sent)
 }
 
 // awaitTurn waits until the call may be sent.
@@ -139,7 +139,7 @@ func (c *Call) prepare(ctx context.Context) {
 		return
 	}
 	t := &trip{}
-	if err := t.leg.enter(ctx, c.Runner, c.Limit, c.Keys[0]); err != nil {
+	if err := t.leg.enter(ctx, c.Runner, c.Sent, c.Limit, c.Keys[0]); err != nil {
 		c.Err = c.Runner.failed(ctx, c.Script, err)
 		c.leave()
 		return
@@ -182,20 +182,24 @@ func depart(calls []*Call) {
 	}
 }
 
-// deliver makes the call. It repeats it while its slot moves, for the time of [Runner.SettleTimeout] in all.
+// deliver makes the call, which begins now. It repeats it while its slot moves, for the time of
+// [Runner.SettleTimeout] in all.
 // In a classic migration a cluster refuses scripts with several keys until the last key has moved, often for
 // longer than the deadline. The server has not run the script, so the call may be sent again. That is for
 // claims, which are Idempotent; a late check of a limit is better decided by the rule's outage policy.
-func (c *Call) deliver(ctx context.Context) (any, error) {
+func (c *Call) deliver(ctx context.Context, now time.Time) (any, error) {
 	r := c.Runner
 	if r.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", c.Script.name, ErrNoRedis)
 	}
-	last := time.Now().Add(r.SettleTimeout() - c.Limit) // a call that begins later ends too late
-	var reply any
-	var err error
-	for again := true; again; ctx, again = whileItMoves(ctx, c.Script, err, last) {
-		reply, err = c.pass(ctx)
+	last := now.Add(r.SettleTimeout() - c.Limit) // a call that begins later ends too late
+	reply, err := c.pass(ctx, now)
+	for err != nil {
+		var again bool
+		if ctx, again = whileItMoves(ctx, c.Script, err, last); !again {
+			break
+		}
+		reply, err = c.pass(ctx, time.Now())
 	}
 	return reply, r.failed(ctx, c.Script, err)
 }
@@ -203,7 +207,7 @@ func (c *Call) deliver(ctx context.Context) (any, error) {
 // whileItMoves reports whether to repeat a call that ended with err because its slot moves, and returns the
 // context for that.
 func whileItMoves(ctx context.Context, s *Script, err error, last time.Time) (context.Context, bool) {
-	if err == nil || s.delivery != Idempotent || !isMoving(err) || time.Now().After(last) {
+	if s.delivery != Idempotent || !isMoving(err) || time.Now().After(last) {
 		return ctx, false
 	}
 	if shared, _ := ctx.Value(checkKey{}).(*check); shared != nil {
@@ -216,7 +220,7 @@ func whileItMoves(ctx context.Context, s *Script, err error, last time.Time) (co
 // pass makes the call once through the breaker, unless it has passed that already. It sends the script again
 // when the server refused to run it at all: that is no second run. It stops before the deadline, so that the
 // error is the server's, and the breaker can tell a moving slot from a dead server.
-func (c *Call) pass(ctx context.Context) (reply any, err error) {
+func (c *Call) pass(ctx context.Context, now time.Time) (reply any, err error) {
 	var own leg
 	l := &own
 	if c.trip != nil && c.trip.leg.ctx != nil {
@@ -226,7 +230,7 @@ func (c *Call) pass(ctx context.Context) (reply any, err error) {
 		if len(c.Keys) > 0 {
 			key = c.Keys[0]
 		}
-		if err := l.enter(ctx, c.Runner, c.Limit, key); err != nil {
+		if err := l.enter(ctx, c.Runner, now, c.Limit, key); err != nil {
 			return nil, err
 		}
 		l.begin(l.begun)
@@ -295,7 +299,10 @@ func (c *Call) follow(ctx context.Context) (any, error) {
 	case left:
 		// Otherwise the run has done this itself.
 		return nil, r.failed(ctx, c.Joint.Script, r.named("", notRun(err, false)))
-	case err == nil || c.Script.delivery != Idempotent || ctx.Err() != nil:
+	case err == nil:
+		w.line.reuse(w)
+		return reply, nil
+	case c.Script.delivery != Idempotent || ctx.Err() != nil:
 		return reply, err
 	}
 	sent := !errors.As(err, new(notRunError))
@@ -313,7 +320,7 @@ func (c *Call) follow(ctx context.Context) (any, error) {
 	} else if c.Limit = time.Until(w.end); c.Limit <= 0 {
 		return nil, err
 	}
-	reply, again := c.deliver(ctx)
+	reply, again := c.deliver(ctx, time.Now())
 	if sent && errors.Is(again, ErrBreakerOpen) {
 		again = err // the joint run may have run, so there is something to undo
 	}

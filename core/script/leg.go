@@ -37,17 +37,18 @@ type leg struct {
 
 // enter returns an error if the breaker of the server is open. Otherwise leave has to be called. A call
 // without a key may go to any server.
-func (l *leg) enter(caller context.Context, r *Runner, limit time.Duration, key string) error {
+func (l *leg) enter(
+	caller context.Context, r *Runner, now time.Time, limit time.Duration, key string,
+) error {
 	if shared, ok := caller.Value(checkKey{}).(*check); ok && shared.moved.Load() {
 		caller = shared.caller
 	}
 	*l = leg{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
 	if r.breakers == nil {
-		l.begun = time.Now()
+		l.begun = now
 		return nil
 	}
 	if r.breakers.nodeOf != nil && key != "" {
-		begun := time.Now()
 		node, err := call(caller, r, limit, "",
 			obeying(r.connection, func(ctx context.Context) (string, error) {
 				return r.breakers.nodeOf(ctx, key)
@@ -55,11 +56,13 @@ func (l *leg) enter(caller context.Context, r *Runner, limit time.Duration, key 
 		if err != nil {
 			return err
 		}
-		l.node, l.limit = node, limit-time.Since(begun) // which hardly ever needs the network
+		begun := now
+		now = time.Now()
+		l.node, l.limit = node, limit-now.Sub(begun) // which hardly ever needs the network
 	}
 	b := r.breakers.of(caller, l.node)
 	l.breaker = b
-	err := l.entry.enter(r.deadline)
+	err := l.entry.enter(now, r.deadline)
 	if err != nil {
 		l.breaker = nil
 	}
@@ -69,7 +72,7 @@ func (l *leg) enter(caller context.Context, r *Runner, limit time.Duration, key 
 // begin begins the time of the call.
 func (l *leg) begin(now time.Time) {
 	l.begun = now
-	l.ctx, l.cancel = context.WithDeadline(l.caller, now.Add(l.limit))
+	l.ctx, l.cancel = l.runner.within(l.caller, now, l.limit)
 }
 
 // beginAgain begins the time of the call once more where some of it has passed before it was sent.
@@ -108,7 +111,7 @@ func call[T any](
 	heard func() bool,
 ) (value T, err error) {
 	var l leg
-	if err = l.enter(caller, r, limit, key); err != nil {
+	if err = l.enter(caller, r, time.Now(), limit, key); err != nil {
 		return value, err
 	}
 	defer l.leave()

@@ -34,6 +34,7 @@ type line[W any] struct {
 	flights int
 	calls   []*waiting[W] // in the order of arrival
 	armed   bool          // late will be called
+	spare   sync.Pool     // of calls that were answered, with their channels
 }
 
 // waiting is a call that does not go by itself.
@@ -62,7 +63,11 @@ func (l *line[W]) enter(ctx context.Context, limit time.Duration, what W) *waiti
 		l.flights++
 		return nil
 	}
-	c := &waiting[W]{what: what, ctx: ctx, line: l, since: time.Now(), done: make(chan struct{}, 1)}
+	c, _ := l.spare.Get().(*waiting[W])
+	if c == nil {
+		c = &waiting[W]{line: l, done: make(chan struct{}, 1)}
+	}
+	c.what, c.ctx, c.since = what, ctx, time.Now()
 	if limit > 0 {
 		c.end = c.since.Add(limit)
 	}
@@ -212,10 +217,14 @@ func (l *line[W]) try(calls []*waiting[W]) {
 // none of them may end the others' calls.
 func together[W any](calls []*waiting[W]) (context.Context, context.CancelFunc) {
 	var end time.Time
+	var last context.Context
 	for _, c := range calls {
 		if own := c.ends(); own.After(end) {
-			end = own
+			end, last = own, c.ctx
 		}
+	}
+	if own, ok := last.(timed); ok && end.Equal(own.at) {
+		return own, func() {} // nobody can end it
 	}
 	return context.WithDeadline(context.WithoutCancel(calls[0].ctx), end)
 }
@@ -227,6 +236,12 @@ func (c *waiting[W]) ends() time.Time {
 		return c.end
 	}
 	return end
+}
+
+// reuse takes back a call that was answered, of which nobody knows any more.
+func (l *line[W]) reuse(c *waiting[W]) {
+	*c = waiting[W]{line: l, done: c.done}
+	l.spare.Put(c)
 }
 
 // wait returns what came back for the call, or, where it has left, an error when its time ends.

@@ -30,7 +30,7 @@ func (r *Runner) RunWithin(
 	ctx context.Context, limit time.Duration, s *Script, keys []string, args ...any,
 ) (any, error) {
 	c := Call{Runner: r, Script: s, Keys: keys, Args: args, Limit: limit}
-	return c.deliver(ctx)
+	return c.deliver(ctx, time.Now())
 }
 
 // Query runs a command that only reads, within [Runner.SettleTimeout] and through the runner's breaker. The

@@ -21,7 +21,8 @@ type Runner struct {
 	shared   *sharing  // nil: each call is sent by itself
 	joins    *joins    // nil: no call is decided with others
 	log      func() *slog.Logger
-	warned   atomic.Bool // of connections that the server had closed
+	warned   atomic.Bool         // of connections that the server had closed
+	latest   atomic.Pointer[end] // of the time of calls
 }
 
 // Options configure a [Runner]. Package core has an option for each of them, with the details.

@@ -93,7 +93,11 @@ func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any,
 		defer l.leave()
 		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
-	return s.arrived(ctx, w)
+	reply, err := s.arrived(ctx, w)
+	if err == nil {
+		l.reuse(w)
+	}
+	return reply, err
 }
 
 // lineOf returns the line of the server that has the key of a command, or nil where it goes by itself.

@@ -57,6 +57,10 @@ func ofOneMoment(ctx context.Context, rdb *redis.Client) group {
 					byGuard("SlidingWindow, each by itself", 0,
 						limit.NewSlidingWindow(alone, fmt.Sprint("window-", n), rate)),
 					byGuard("SlidingWindow, shared", 0, limit.NewSlidingWindow(shares, fmt.Sprint("window-", n), rate)),
+					byGuard("SlidingWindow by parts, each by itself", 0,
+						limit.NewSlidingWindow(alone, fmt.Sprint("parts-", n), rate.WithResolution(60))),
+					byGuard("SlidingWindow by parts, shared", 0,
+						limit.NewSlidingWindow(shares, fmt.Sprint("parts-", n), rate.WithResolution(60))),
 					inProcesses("SlidingWindow, shared by 4", 4, engine, func(e *core.Engine) core.Guard {
 						return limit.NewSlidingWindow(e, fmt.Sprint("window-", n), rate)
 					}),
