@@ -273,6 +273,20 @@ func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 	})
 }
 
+// TestAPathWithoutLimitsRaisesNoAlert: the reply had figures of no limit, which were taken for an alert of 0 %.
+func TestAPathWithoutLimitsRaisesNoAlert(t *testing.T) {
+	b := redistest.Single(t)
+	var alerts atomic.Int64
+	e := guardtest.NewEngine(b)
+	g := New(e, "free", Options{Levels: []string{"org"}, Find: plan{}.find,
+		Alert: func(context.Context, Alert) { alerts.Add(1) }})
+	d := guardtest.Check(t, g, of(1, "acme"))
+	guardtest.WantReason(t, d, core.ReasonOK)
+	if err := e.Drain(t.Context()); err != nil || alerts.Load() > 0 || len(Figures(d)) > 0 {
+		t.Errorf("%v, %d alerts, %+v", err, alerts.Load(), Figures(d))
+	}
+}
+
 // TestMistakesOfOperatorsAreTold: what would have no effect is refused, with the reason.
 func TestMistakesOfOperatorsAreTold(t *testing.T) {
 	b := redistest.Single(t)

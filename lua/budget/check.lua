@@ -116,7 +116,7 @@ local function walk(l, from, f)
   end
 end
 
-local reply, size, walked, periods, alerts = {'ok', now, 0, 0, 0, 0, 0}, 3, 0, false, nil
+local reply, size, walked, periods, alerts = {'ok', now, 0}, 3, 0, false, nil
 for i, l in ipairs(levels) do
   local override = decided[2 * i]
   if l.windows ~= '' then
