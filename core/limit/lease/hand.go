@@ -24,7 +24,6 @@ type hand struct {
 	gone  bool      // from the map: nobody would give back what it gets
 
 	asking  chan struct{} // closed when the call that is under way has ended; nil without one
-	touched time.Time     // when the last call was sent
 	part    time.Duration // of its limit
 	last    time.Time     // when the last check came
 	gap     time.Duration // between checks, on average
@@ -94,7 +93,7 @@ func (h *hand) asked() {
 func (h *hand) next(cost int64, of limit.Limit, now time.Time) (over limit.Lot, ahead int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.touched, h.part = now, part(of)
+	h.part = part(of)
 	h.came(now)
 	var rest time.Duration // of the part
 	switch since := now.Sub(h.over); {

@@ -189,7 +189,7 @@ func (h *hand) swept(now time.Time, all bool) (out limit.Lot, idle bool) {
 	if all {
 		h.lot = limit.Lot{} // what comes back now goes to Redis
 	}
-	if h.asking == nil && now.Sub(h.touched) > 2*h.part {
+	if h.asking == nil && now.Sub(h.last) > 2*h.part {
 		h.gone = true
 	}
 	return out, h.gone

@@ -191,10 +191,10 @@ func (s *spans) start(t *testing.T, readers *sync.WaitGroup, b redistest.Backend
 }
 
 // TestPacedProcessesDecideMostByThemselves: at 90 percent of a large limit, at random moments, nobody is
-// refused, and most attempts cost no call. The long version has the figures of docs/operations/scale.md.
+// refused, and most attempts cost no call. The limits are so large that chance alone does not reach them.
 func TestPacedProcessesDecideMostByThemselves(t *testing.T) {
 	if !redistest.Soak() {
-		pacedInProcesses(t, 4, limit.Per(2000, time.Second), 3*time.Second, 0.8)
+		pacedInProcesses(t, 4, limit.Per(10_000, 2*time.Second), 5*time.Second, 0.8)
 		return
 	}
 	for n, least := range map[int]float64{4: 0.98, 16: 0.95, 64: 0.87, 128: 0.76} {
