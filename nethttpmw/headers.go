@@ -1,6 +1,7 @@
 package nethttpmw
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/http"
 	"slices"
@@ -165,17 +166,11 @@ type advertised struct {
 // advertise reports whether clients see the figures of the entry.
 func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	h := &e.rule.Headers
-	if h.Hide || e.decision.Attempt.Shadow {
+	s.entry, s.unit = e, cmp.Or(h.Unit, e.rule.traits.Unit)
+	if h.Hide || e.decision.Attempt.Shadow || s.unit == "" {
 		return s, false
 	}
 	if s.limits = e.decision.Policies(); e.decision.Limit <= 0 && !named(s.limits) {
-		return s, false
-	}
-	s.entry, s.unit = e, h.Unit
-	if s.unit == "" {
-		s.unit = e.rule.traits.Unit
-	}
-	if s.unit == "" {
 		return s, false
 	}
 	if h.PartitionKey != nil {

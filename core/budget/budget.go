@@ -197,8 +197,8 @@ func (g *Guard) nodesOf(a core.Attempt) (keys []string, nodes []node, err error)
 		return nil, nil, fmt.Errorf("%w: the path has %d levels: it needs one text for each of %v, and the first "+
 			"must not be empty", core.ErrInvalid, len(path), g.options.Levels)
 	}
-	root := core.Attempt{Actor: path[0], Resource: a.Resource}
-	keys = []string{g.Key(kit.TagOf(root), "root"), g.Key(kit.TagOf(root), "rows")}
+	tag := kit.TagOf(core.Attempt{Actor: path[0], Resource: a.Resource})
+	keys = []string{g.Key(tag, "root"), g.Key(tag, "rows")}
 	names := make([]string, 0, len(path))
 	whole := make([]string, 0, len(path))
 	for i, text := range path {
@@ -214,8 +214,8 @@ func (g *Guard) nodesOf(a core.Attempt) (keys []string, nodes []node, err error)
 			return nil, nil, err
 		}
 		nodes = append(nodes, n)
-		keys = append(keys, g.Key(kit.TagOf(root), append([]string{"log"}, names[1:]...)...),
-			g.Key(kit.TagOf(root), append([]string{"node"}, names[1:]...)...))
+		keys = append(keys, g.Key(tag, append([]string{"log"}, names[1:]...)...),
+			g.Key(tag, append([]string{"node"}, names[1:]...)...))
 	}
 	return keys, nodes, nil
 }

@@ -16,8 +16,8 @@ import (
 
 // Figure is what one limit of a path says.
 type Figure struct {
-	// Level is the name of the level, Path the path down to it, and Limit what applies to it: after an
-	// [Guard.Override] that of the override.
+	// Level is the name of the level, Path the path down to it, and Limit what the application says of it: where
+	// an operator has decided otherwise (see [Guard.Override]), only Max tells it.
 	Level string
 	Path  []string
 	Limit Limit
