@@ -76,11 +76,16 @@ func serveCrowd(t *testing.T, prefix string, addrs []string) {
 	rdb := redis.NewUniversalClient(o)
 	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Second),
 		core.WithObserver(guardtest.Ignore{}), core.WithBreaker(1<<30, 0))
-	server := rpc.NewServer()
-	if err := server.Register(&CrowdRoom{waitingroom.New(e, "crowd", waitingroom.Options{
+	serveCalls(t, &CrowdRoom{waitingroom.New(e, "crowd", waitingroom.Options{
 		Capacity: crowdPlaces, Pass: crowdPass, Idle: crowdPass, Poll: crowdPoll,
 		Secrets: [][]byte{[]byte("a secret of sixteen bytes")},
-	})}); err != nil {
+	})})
+}
+
+// serveCalls writes its address, and serves the methods of a receiver until the process is killed.
+func serveCalls(t *testing.T, receiver any) {
+	server := rpc.NewServer()
+	if err := server.Register(receiver); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/rpc"
 	"os"
 	"slices"
@@ -167,16 +166,7 @@ func serveSpender(t *testing.T, words []string) {
 	o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 	e := core.New(redis.NewUniversalClient(o), core.WithPrefix("spenders"), core.WithDeadline(deadline),
 		core.WithObserver(guardtest.Ignore{}), core.WithBreaker(1<<30, 0))
-	server := rpc.NewServer()
-	if err := server.Register(&Spender{newSpender(e)}); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Println(listener.Addr())
-	server.Accept(listener)
+	serveCalls(t, &Spender{newSpender(e)})
 }
 
 // spenders are processes that spend the same budgets.

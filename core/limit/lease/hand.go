@@ -23,11 +23,11 @@ type hand struct {
 	drops int       // how often the lot was dropped
 	gone  bool      // from the map: nobody would give back what it gets
 
-	asking  chan struct{} // closed when the call that is under way has ended; nil without one
-	part    time.Duration // of its limit
-	last    time.Time     // when the last check came
-	gap     time.Duration // between checks, on average
-	spared  bool          // the last call has lent some
+	asking chan struct{} // closed when the call that is under way has ended; nil without one
+	part   time.Duration // of its limit
+	last   time.Time     // when the last check came
+	gap    time.Duration // between checks, on average
+	spared bool          // the last call has lent some
 
 	ahead       int64     // units to fetch for a whole part
 	probes      bool      // the last call has asked for one, whatever ahead is
