@@ -87,7 +87,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	return &Guard{
 		Base:    kit.Register(e, "quota", name, quotaScript, quotaUndoScript, quotaUsedScript),
 		options: options,
-		clock:   time.Now,
+		clock:   e.Now,
 	}
 }
 

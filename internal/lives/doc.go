@@ -1,0 +1,31 @@
+// Package lives explores the lives of guards and tools: it runs every short sequence of events (begin, use,
+// give back, change, end, begin again, time that passes, a call that arrives twice) on a real Redis, and
+// compares each answer with a definition.
+//
+// A guard has a file NAME_test.go with
+//
+//   - its alphabet: a dozen events, each a short word ("use", "refund", "opens later", "after the border");
+//   - its definition: a list of what was given to whom, and sentences. A definition is plain. It never copies
+//     how the product forgets;
+//   - a row of the table "Lives" in docs/contracts.md.
+//
+// It registers them with
+//
+//	var _ = explore(life{name: "budget", of: []string{"budget"}, events: ..., world: ...})
+//
+// A guard or tool of internal/everyguard without a life fails [TestEveryGuardHasALife]. To run:
+//
+//	go test ./internal/lives                                      # all sequences of up to four events
+//	GATEHOUSE_ALL=1 go test ./internal/lives                      # of up to five, a part of them
+//	GATEHOUSE_SOAK=1 go test -timeout 1h ./internal/lives         # of five, and samples of six and seven
+//	EXPLORE_LENGTH=5 EXPLORE_MOST=1000000 go test ./internal/lives -run '^TestLives$/^budget$' -v
+//	EXPLORE='use refund use' go test ./internal/lives -run '^TestLives$/^budget$' -v
+//
+// Sequences are run by length, so the first failure is the shortest. Nothing is run behind a sequence that
+// fails or is impossible: mend, and run again. Where a length has more sequences than are run, they are drawn,
+// and the seed is printed (EXPLORE_SEED repeats it).
+//
+// Each worker has a database of its own on one redis-server, empty when a sequence begins, and a clock that
+// only events move. When it moves, the TTL of every key moves along. When a sequence ends, a key without a TTL
+// is a failure.
+package lives
