@@ -31,6 +31,9 @@ type life struct {
 	// world makes the guard and its definition in a place, once for each worker.
 	world func(p *place) world
 
+	// absolute is a part of the names of those keys that the scripts expire by PEXPIREAT.
+	absolute string
+
 	// row is the row of the table "Lives". A second life of the same guard leaves it out.
 	row row
 }
@@ -192,7 +195,7 @@ func newExplorer(t *testing.T, l *life, server *redistest.Server, n int) *explor
 	t.Helper()
 	x := &explorer{life: l, dead: map[sequence]bool{}, found: map[string][]finding{}}
 	for i := range n {
-		p := newPlace(t, server, i)
+		p := newPlace(t, server, i, l)
 		x.places, x.worlds = append(x.places, p), append(x.worlds, l.world(p))
 	}
 	return x

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// epoch is when each life begins.
-var epoch = time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
+// epoch is when each life begins: after any day on which this runs, so that no PEXPIREAT is in the past.
+var epoch = time.Date(2096, 3, 20, 12, 0, 0, 0, time.UTC)
 
 // A place is where a worker's lives take place: a database, a clock, and the calls that were sent.
 type place struct {
@@ -27,6 +28,7 @@ type place struct {
 	t    testing.TB
 	rdb  *redis.Client // of guards: their calls are recorded
 	raw  *redis.Client
+	abs  string // see life.absolute
 	mu   sync.Mutex
 	sent []sent
 }
@@ -37,12 +39,13 @@ type sent struct {
 	at   time.Time
 }
 
-// newPlace makes a place in the database.
-func newPlace(t testing.TB, server *redistest.Server, database int) *place {
+// newPlace makes a place for a life in the database.
+func newPlace(t testing.TB, server *redistest.Server, database int, l *life) *place {
 	t.Helper()
 	opt := server.Options().Simple()
 	opt.DB = database
-	p := &place{Clock: &guardtest.Clock{}, t: t, rdb: redis.NewClient(opt), raw: redis.NewClient(opt)}
+	p := &place{Clock: &guardtest.Clock{}, t: t, abs: l.absolute, rdb: redis.NewClient(opt),
+		raw: redis.NewClient(opt)}
 	p.rdb.AddHook(p)
 	t.Cleanup(func() { _, _ = p.rdb.Close(), p.raw.Close() })
 	p.reset()
@@ -64,11 +67,14 @@ func (p *place) MemoryEngine(options ...core.Option) *core.Engine {
 // Now returns the clock's time.
 func (p *place) Now() time.Time { return p.Clock.Now() }
 
-// ages moves the TTL of each key by ARGV[1] milliseconds.
+// ages moves the TTL of each key by ARGV[1] milliseconds. Keys with ARGV[2] in them expire at a moment of the clock,
+// which shows ARGV[3].
 var ages = redis.NewScript(`
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)
-  if left >= 0 then
+  if ARGV[2] ~= '' and string.find(key, ARGV[2], 1, true) then
+    if redis.call('PEXPIRETIME', key) <= ARGV[3] + 0 then redis.call('DEL', key) end
+  elseif left >= 0 then
     if left <= ARGV[1] + 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, left - ARGV[1]) end
   end
 end`)
@@ -85,7 +91,8 @@ return bare`)
 // Pass moves the clock, also back, and what is left of each key's time.
 func (p *place) Pass(d time.Duration) {
 	p.Clock.Advance(d)
-	if err := ages.Run(context.Background(), p.raw, nil, d.Milliseconds()).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	err := ages.Run(context.Background(), p.raw, nil, d.Milliseconds(), p.abs, p.Now().UnixMilli()).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		p.t.Errorf("time passes: %v", err)
 	}
 }
@@ -104,22 +111,23 @@ func (p *place) Flush() {
 type snapshot struct {
 	at   time.Time
 	keys map[string]string
-	left map[string]time.Duration
+	ends map[string]time.Duration // since 1970, by the clock of the Redis
+	real time.Time
 }
 
 // Save copies what the Redis has.
 func (p *place) Save() snapshot {
 	ctx := context.Background()
-	s := snapshot{p.Now(), map[string]string{}, map[string]time.Duration{}}
+	s := snapshot{p.Now(), map[string]string{}, map[string]time.Duration{}, time.Now()}
 	keys, err := p.raw.Keys(ctx, "*").Result()
 	for _, key := range keys {
 		dump, wrong := p.raw.Dump(ctx, key).Result()
 		if errors.Is(wrong, redis.Nil) { // has expired
 			continue
 		}
-		left, late := p.raw.PTTL(ctx, key).Result()
+		expires, late := p.raw.PExpireTime(ctx, key).Result()
 		err = errors.Join(err, wrong, late)
-		s.keys[key], s.left[key] = dump, left
+		s.keys[key], s.ends[key] = dump, expires
 	}
 	if err != nil {
 		p.t.Errorf("save: %v", err)
@@ -130,9 +138,12 @@ func (p *place) Save() snapshot {
 // Load brings the Redis back to a snapshot, as a failover to a replica that was behind does.
 func (p *place) Load(s snapshot) {
 	p.Flush()
-	passed := p.Now().Sub(s.at)
 	for key, dump := range s.keys {
-		if left := s.left[key] - passed; left > 0 {
+		left := s.ends[key] - time.Duration(s.real.UnixNano()) - p.Now().Sub(s.at)
+		if p.abs != "" && strings.Contains(key, p.abs) {
+			left = s.ends[key] - time.Duration(p.Now().UnixNano())
+		}
+		if left > 0 {
 			if err := p.raw.Restore(context.Background(), key, left, dump).Err(); err != nil {
 				p.t.Errorf("load: %v", err)
 			}
