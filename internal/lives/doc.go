@@ -11,7 +11,7 @@
 //
 // It registers them with
 //
-//	var _ = explore(life{name: "budget", of: []string{"budget"}, events: ..., world: ...})
+//	var _ = explore(life{name: "budget", of: []string{"budget"}, events: alphabet(...), world: ...})
 //
 // A guard or tool of internal/everyguard without a life fails [TestEveryGuardHasALife]. To run:
 //
@@ -22,10 +22,11 @@
 //	EXPLORE='use refund use' go test ./internal/lives -run '^TestLives$/^budget$' -v
 //
 // Sequences are run by length, so the first failure is the shortest. Nothing is run behind a sequence that
-// fails or is impossible: mend, and run again. Where a length has more sequences than are run, they are drawn,
-// and the seed is printed (EXPLORE_SEED repeats it).
+// fails or is impossible: mend, and run again. Where a length has more sequences than are run, they are
+// drawn, and the seed is printed (EXPLORE_SEED repeats it).
 //
 // Each worker has a database of its own on one redis-server, empty when a sequence begins, and a clock that
-// only events move. When it moves, the TTL of every key moves along. When a sequence ends, a key without a TTL
-// is a failure.
+// only events move. When it moves, the TTL of every key moves along; between events keys age by the clock of
+// the machine, so "just before" the end of a TTL is ten seconds before. When a sequence ends, a key without a
+// TTL is a failure.
 package lives

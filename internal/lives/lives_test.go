@@ -52,7 +52,8 @@ func TestTableOfLives(t *testing.T) {
 	rows := []string{}
 	for _, l := range all {
 		if r := l.row; r != (row{}) {
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", l.name, r.over, r.remembers, r.forgets, r.back))
+			rows = append(rows,
+				fmt.Sprintf("| %s | %s | %s | %s | %s |\n", l.name, r.over, r.remembers, r.forgets, r.back))
 		}
 	}
 	slices.Sort(rows)
@@ -73,7 +74,7 @@ func TestTableOfLives(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s has another table of lives: go test ./internal/lives -run TableOfLives -update\n%s", page, table)
+		t.Errorf("%s has another table: go test ./internal/lives -run TableOfLives -update\n%s", page, table)
 	}
 }
 
@@ -128,16 +129,15 @@ func TestExplorerFindsTheShortestSequence(t *testing.T) {
 	for defect, want := range map[string]string{
 		"": "", "close remembers": "take close take", "again": "take again take", "bare": "bare",
 	} {
-		l := &life{name: "counter", events: []event{{"take", false}, {"close", true}, {"again", true},
-			{"second", true}, {"bare", false}},
+		l := &life{name: "counter", events: alphabet("take bare", "close again second"),
 			world: func(p *place) world { return &counter{p: p, defect: defect} }}
 		if defect != "bare" {
-			l.events = l.events[:4]
+			l.events = slices.Delete(l.events, 1, 2)
 		}
 		x := newExplorer(t, l, server, 2)
 		alive := []sequence{""}
 		for range 3 {
-			alive = x.all(l.next(alive, x.dead))
+			alive = x.all(l.next(alive, x.dead), 1000)
 		}
 		got := ""
 		for _, found := range x.found {

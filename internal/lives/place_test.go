@@ -44,7 +44,7 @@ func newPlace(t testing.TB, server *redistest.Server, database int, l *life) *pl
 	t.Helper()
 	opt := server.Options().Simple()
 	opt.DB = database
-	p := &place{Clock: &guardtest.Clock{}, t: t, abs: l.absolute, rdb: redis.NewClient(opt),
+	p := &place{Clock: guardtest.NewClock(), t: t, abs: l.absolute, rdb: redis.NewClient(opt),
 		raw: redis.NewClient(opt)}
 	p.rdb.AddHook(p)
 	t.Cleanup(func() { _, _ = p.rdb.Close(), p.raw.Close() })
@@ -55,7 +55,8 @@ func newPlace(t testing.TB, server *redistest.Server, database int, l *life) *pl
 // Engine makes the engine of one more process. It remembers no refusals, unless an option says otherwise.
 func (p *place) Engine(options ...core.Option) *core.Engine {
 	return core.New(p.rdb, append([]core.Option{core.WithDeadline(10 * time.Second),
-		core.WithObserver(guardtest.Ignore{}), core.WithRefusalMemory(0), core.WithClock(p.Clock.Now)}, options...)...)
+		core.WithObserver(guardtest.Ignore{}), core.WithRefusalMemory(0),
+		core.WithClock(p.Clock.Now)}, options...)...)
 }
 
 // MemoryEngine makes an engine without Redis.

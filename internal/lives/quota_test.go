@@ -16,12 +16,8 @@ import (
 //   - giving back counts once, in the period of the attempt; what arrives a second time changes nothing
 var _ = explore(life{
 	name: "quota", of: []string{"quota"},
-	events: []event{
-		{name: "a"}, {name: "b"}, {name: "c"}, {name: "bob-c"},
-		{name: "give-back"}, {name: "give-first-back"}, {name: "check-again"}, {name: "give-back-again"}, {name: "reset"},
-		{name: "just-before", silent: true}, {name: "midnight", silent: true}, {name: "second-earlier", silent: true},
-		{name: "flush", silent: true},
-	},
+	events: alphabet("a b c bob-c give-back give-first-back check-again give-back-again reset",
+		"just-before midnight second-earlier flush"),
 	world: func(p *place) world {
 		gate := p.Engine()
 		day := period.Daily(time.UTC)
