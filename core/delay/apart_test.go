@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 	"testing"
@@ -39,14 +40,18 @@ func claimSuspect(t *testing.T, q *delay.Queue, id string, try int) delay.Task {
 	return task
 }
 
-// TestSuspectsAreClaimedOneByOne, before other tasks. A lease that was over counts as a try only where the
-// suspect was claimed alone, and then the suspect waits before the next one, for longer each time.
-func TestSuspectsAreClaimedOneByOne(t *testing.T) {
+// TestSuspectsComeInHalves, before other tasks and without them. A lease that was over counts as a try only
+// where the suspect was alone, and then the suspect waits before the next one, for longer each time.
+func TestSuspectsComeInHalves(t *testing.T) {
 	each(t, delay.Options{MaxTries: 3}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		lapse(t, q, clock, "a", "b", "c")
 		schedule(t, q, "d", clock.Now())
-		wantErr(t, q.Ack(t.Context(), claimSuspect(t, q, "a", 1), nil), nil)
-		wantErr(t, q.Nack(t.Context(), claimSuspect(t, q, "b", 1), "no", 0), nil)
+		half := claim(t, q, 10, "a", "b")
+		if !half[0].Suspect || !half[1].Suspect || half[0].Try != 1 {
+			t.Errorf("%+v: want suspects in their first try", half)
+		}
+		wantErr(t, q.Ack(t.Context(), half[0], nil), nil)
+		wantErr(t, q.Nack(t.Context(), half[1], "no", 0), nil)
 		claimSuspect(t, q, "c", 1)
 		if tasks := claim(t, q, 10, "b", "d"); tasks[0].Suspect || tasks[0].Try != 2 { // b has ended once
 			t.Errorf("%+v", tasks)
@@ -68,12 +73,88 @@ func TestSuspectsAreClaimedOneByOne(t *testing.T) {
 	})
 }
 
+// TestTheTasksOfAKilledProcessComeAgainInTwoRounds: they do not come one by one, as long as none of them kills
+// its process.
+func TestTheTasksOfAKilledProcessComeAgainInTwoRounds(t *testing.T) {
+	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
+		const all = 25
+		var killed []string
+		for i := range all {
+			killed = append(killed, fmt.Sprintf("%02d", i))
+		}
+		lapse(t, q, clock, killed...)
+		for _, want := range [][]string{killed[:13], killed[13:]} {
+			for _, task := range claim(t, q, all, want...) {
+				wantErr(t, q.Ack(t.Context(), task, nil), nil)
+			}
+		}
+		lapse(t, q, clock, "x 0", "x 1", "x 2", "x 3", "x 4", "x 5")
+		for _, want := range [][]string{{"x 0", "x 1"}, {"x 2", "x 3"}, {"x 4", "x 5"}} { // by a small process
+			for _, task := range claim(t, q, 2, want...) {
+				wantErr(t, q.Ack(t.Context(), task, nil), nil)
+			}
+		}
+	})
+}
+
+// TestOnePoisonCostsLogarithmicallyManyDeaths: among n tasks of a dead process, the one that kills each process
+// that runs it is alone after log2 n further deaths. All others are done by then, in their first try.
+func TestOnePoisonCostsLogarithmicallyManyDeaths(t *testing.T) {
+	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
+		for _, n := range []int{1, 2, 10, 32, 33} {
+			for _, poison := range slices.Compact([]int{0, n / 3, n - 1}) {
+				name := func(i int) string { return fmt.Sprintf("%d %d %02d", n, poison, i) }
+				var all []string
+				for i := range n {
+					all = append(all, name(i))
+				}
+				lapse(t, q, clock, all...)
+				deaths, done := 0, 0
+				for {
+					tasks, err := q.Claim(t.Context(), n, 0)
+					wantErr(t, err, nil)
+					if len(tasks) == 0 {
+						t.Fatalf("%d of %d: nothing is due, %d are done", poison, n, done)
+					}
+					killer := slices.IndexFunc(tasks, func(task delay.Task) bool { return task.ID == name(poison) })
+					if killer >= 0 && len(tasks) == 1 {
+						wantErr(t, q.Ack(t.Context(), tasks[0], nil), nil)
+						break
+					}
+					if killer >= 0 {
+						deaths++
+						clock.Advance(30 * time.Second)
+						continue
+					}
+					for _, task := range tasks {
+						if done++; task.Try != 1 || !task.Suspect {
+							t.Errorf("%+v: want a suspect in its first try", task)
+						}
+						wantErr(t, q.Ack(t.Context(), task, nil), nil)
+					}
+				}
+				for rest := claim; done < n-1; done++ { // what was never beside the poison again
+					id := ""
+					found, err := q.Peek(t.Context(), delay.Pending, 1)
+					if wantErr(t, err, nil); len(found) == 1 {
+						id = found[0].ID
+					}
+					wantErr(t, q.Ack(t.Context(), rest(t, q, 1, id)[0], nil), nil)
+				}
+				if most := bits.Len(uint(n)); deaths > most {
+					t.Errorf("task %d of %d was alone after %d deaths, want at most %d", poison, n, deaths, most)
+				}
+			}
+		}
+	})
+}
+
 // TestSuspectsArePending: they are counted, listed, moved and cancelled as such.
 func TestSuspectsArePending(t *testing.T) {
 	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		ctx := t.Context()
 		lapse(t, q, clock, "a", "b", "c")
-		a := claimSuspect(t, q, "a", 1)
+		a := claim(t, q, 1, "a")[0]
 		wantStatus(t, q, "a", delay.Running, 1, "the lease was over")
 		schedule(t, q, "d", clock.Now().Add(time.Hour))
 		schedule(t, q, "e", clock.Now().Add(-time.Hour))
@@ -137,7 +218,8 @@ type company struct {
 	ran  map[string]int
 }
 
-// enter notes that a task runs, and leaves it to the caller to end that. A suspect has to be alone.
+// enter notes that a task runs, and leaves it to the caller to end that. A suspect has to be alone, but for
+// those of its claim.
 func (c *company) enter(task delay.Task) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +229,7 @@ func (c *company) enter(task delay.Task) (leave func()) {
 	c.ran[task.ID]++
 	c.runs = append(c.runs, task)
 	for _, other := range c.runs {
-		if other.Suspect && len(c.runs) > 1 {
+		if (other.Suspect || task.Suspect) && other.Fence() != task.Fence() {
 			c.t.Errorf("%s runs beside the suspect %s: %q", task.ID, other.ID, ids(c.runs))
 		}
 	}

@@ -27,7 +27,8 @@ type Task struct {
 	// second delivery.
 	Try int
 	// Suspect says that a lease of the task was over, and that its process may have died of it: see Queue. Run
-	// it while this process runs nothing else. It is so until the task has ended once, by Ack or Nack.
+	// what came with it, and nothing else, until these have ended. It is so until the task has ended once, by
+	// Ack or Nack.
 	Suspect bool
 	// Deadline is when the lease ends, by the clock of this process, counted from before the claim was sent,
 	// less a thousandth and a millisecond. The task is safe from others until then.
@@ -45,9 +46,9 @@ func (t Task) Fence() int64 { return t.fence }
 func (t Task) token() string { return strconv.FormatInt(t.fence, 10) }
 
 // Claim claims up to n due tasks, 1 to [MaxClaim], for a lease: 0 means Options.Lease. It takes back tasks
-// whose lease is over, and delivers them again, one at a time: a task with Suspect set comes alone and before
-// others. A caller that runs several tasks at a time lets them end before it runs this one, and claims
-// nothing until it has ended. Claim returns nothing when no task is due.
+// whose lease is over, and delivers them again: tasks with Suspect set come before others, and without them.
+// A caller that runs several tasks at a time lets them end before it runs these, and claims nothing until
+// they have ended. Claim returns nothing when no task is due.
 //
 // The tasks of all slots have the same chances. When some slots do not answer, Claim returns the tasks of the
 // others, and an error only if there are none.
@@ -123,7 +124,7 @@ func (q *Queue) claim(
 			if got.add(one) {
 				more = append(more, slot)
 			}
-			if len(one.tasks) == 1 && one.tasks[0].Suspect {
+			if len(one.tasks) > 0 && one.tasks[0].Suspect {
 				return got, nil
 			}
 		}

@@ -8,16 +8,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// crew is what the workers of an engine share. A process dies as a whole, so a suspect of one queue runs
-// apart from the tasks of all of them.
+// crew is what the workers of an engine share. A process dies as a whole, so suspects of one queue run apart
+// from the tasks of all of them.
 type crew struct {
 	engine  *core.Engine
 	workers int // calls of Work, under the lock of crews
 
 	mu      sync.Mutex
 	busy    int           // handlers that run, and claims under way
-	alone   *worker       // it runs a suspect, or is about to: the others claim nothing
-	suspect *run          // that runs. It may outlast alone
+	alone   *worker       // it runs suspects, or is about to: the others claim nothing
+	apart   int           // suspects that run. They may outlast alone
 	changed chan struct{} // closed, and made anew, after a change
 }
 
@@ -76,33 +76,36 @@ func (c *crew) await(ctx context.Context, over <-chan time.Time, cond func() boo
 	}
 }
 
-// apart claims the suspect that waits in a slot and runs it, while the crew runs and claims nothing else. It
-// waits for what runs, and then for the suspect, each for the length of a lease at most, so that a task that
-// runs for long does not hold up all others. It returns false when the crew has a suspect already, or the
-// claim failed.
-func (w *worker) apart(ctx context.Context, slot int) bool {
-	c, mine := w.crew, false
+// runApart claims the suspects that wait in a slot, as many as may run together, and runs them while the crew
+// runs and claims nothing else. It waits for what runs, and then for the suspects, each for the length of a
+// lease at most, so that a task that runs for long does not hold up all others. It returns false when the crew
+// has suspects already, or the claim failed.
+func (w *worker) runApart(ctx context.Context, slot int) bool {
+	c, room := w.crew, 0
 	c.await(ctx, nil, func() bool {
-		if c.alone != nil || c.suspect != nil {
+		if c.alone != nil || c.apart > 0 {
 			return true
 		}
-		if mine = len(w.runs) < w.options.Concurrency; mine {
+		if room = w.options.Concurrency - len(w.runs); room > 0 {
 			c.alone = w
 		}
-		return mine
+		return room > 0
 	})
-	if !mine {
+	if room == 0 {
 		return false
 	}
 	defer c.change(func() { c.alone = nil })
-	c.await(ctx, time.After(w.options.Lease), func() bool { return c.busy == 0 })
+	c.await(ctx, time.After(w.options.Lease), func() bool {
+		room = w.options.Concurrency - len(w.runs)
+		return c.busy == 0
+	})
 	if ctx.Err() != nil {
 		return true
 	}
-	got, err := w.q.claimSlot(context.WithoutCancel(ctx), slot, 1, w.options.Lease, true)
+	got, err := w.q.claimSlot(context.WithoutCancel(ctx), slot, min(room, chunk), w.options.Lease, true)
 	for _, t := range got.tasks {
 		w.start(ctx, t)
 	}
-	c.await(ctx, time.After(w.options.Lease), func() bool { return c.suspect == nil })
+	c.await(ctx, time.After(w.options.Lease), func() bool { return c.apart == 0 })
 	return err == nil
 }

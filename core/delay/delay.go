@@ -103,10 +103,14 @@ var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead
 // # Tasks that kill their process
 //
 // A process that dies does not say of which of its tasks. So each task that was taken back is suspect, until
-// it has ended once: it comes alone, with Task.Suspect, and [Work] runs it apart from all other tasks of the
-// process. The try in which it ran beside others does not count. A lease that is over where it ran apart
-// does: then it waits for a second, and for twice as long each time, up to an hour, and after
-// Options.MaxTries of these tries it is dead. So a task that kills its process takes no other with it.
+// it has ended once. Suspects come with Task.Suspect and without other tasks, and [Work] runs them apart from
+// these: half of those that are due, and then the other half. Where a process dies of a group of n, half of n
+// run together the next time. So the tasks of a killed process run again in two rounds, and a task that kills
+// its process is alone after log2 n further deaths.
+//
+// A try in which a task ran beside others does not count. A lease that is over where it ran alone does: then
+// it waits for a second, and for twice as long each time, up to an hour, and after Options.MaxTries of these
+// tries it is dead. So a task that kills its process takes no other with it.
 //
 // # Calls whose reply is lost
 //
@@ -213,8 +217,10 @@ func (q *Queue) ScheduleWithin(
 		if err != nil {
 			return false, err
 		}
-		value, err := q.run(ctx, scheduleScript, q.slotOf(id), nil, script.EncodeUpTo(script.MaxRecord, id), moment,
-			payload, q.options.Keep.Milliseconds(), newCall(), most/int64(q.options.Spread), result)
+		slot := q.slotOf(id)
+		value, err := q.run(ctx, scheduleScript, slot, q.op(slot), script.EncodeUpTo(script.MaxRecord, id), moment,
+			payload, q.options.Keep.Milliseconds(), most/int64(q.options.Spread), result,
+			kit.TombstoneTTL.Milliseconds())
 		if err != nil {
 			return false, err
 		}
@@ -262,8 +268,7 @@ func (q *Queue) byName(ctx context.Context, s *script.Script, id, state string, 
 	}
 	slot := q.slotOf(id)
 	args = append([]any{script.EncodeUpTo(script.MaxRecord, id), state}, args...)
-	value, err := q.run(ctx, s, slot, []string{q.Key(q.tag(slot), "op", newCall())},
-		append(args, kit.TombstoneTTL.Milliseconds())...)
+	value, err := q.run(ctx, s, slot, q.op(slot), append(args, kit.TombstoneTTL.Milliseconds())...)
 	if err != nil {
 		return err
 	}
@@ -307,6 +312,9 @@ func (q *Queue) slotOf(id string) int {
 	_, _ = hash.Write([]byte(id)) // it never fails
 	return int(hash.Sum32() % uint32(q.options.Spread))
 }
+
+// op returns the key under which a call of its own notes its answer, for a resend after a lost reply.
+func (q *Queue) op(slot int) []string { return []string{q.Key(q.tag(slot), "op", newCall())} }
 
 // newCall names a call, for a resend after a lost reply.
 func newCall() string { return core.Attempt{}.WithCall().Call() }

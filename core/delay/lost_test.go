@@ -122,6 +122,24 @@ func TestACopyOfAScheduleComesAfterTheCancel(t *testing.T) {
 	})
 }
 
+// TestACopyOfAScheduleComesAfterOthersHadTheID: the reply to a Schedule is lost, others cancel the task, and
+// schedule and cancel one with its ID. A copy of the first call that arrives then schedules nothing.
+func TestACopyOfAScheduleComesAfterOthersHadTheID(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		other := delay.New(guardtest.NewEngine(b), "tasks", delay.Options{})
+		faults := redistest.NewFaults(t)
+		q := delay.New(guardtest.NewEngineOver(b, b.NewClientWith(t, faults)), "tasks", delay.Options{})
+		wantErr(t, q.Engine().Preload(t.Context()), nil)
+		faults.HoldBack("evalsha")
+		schedule(t, q, "a", time.Time{}) // by the second sending
+		wantErr(t, other.Cancel(t.Context(), "a"), nil)
+		schedule(t, other, "a", time.Time{})
+		wantErr(t, other.Cancel(t.Context(), "a"), nil)
+		faults.Deliver(t, 1)
+		claim(t, other, 1)
+	})
+}
+
 // TestRefusedCallsOfAQueueWriteNothing: what changes nothing leaves nothing.
 func TestRefusedCallsOfAQueueWriteNothing(t *testing.T) {
 	rdb := redistest.StartServer(t).Client(t)

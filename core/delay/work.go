@@ -87,10 +87,10 @@ func fullJitter(try int) time.Duration {
 // is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.
 // While Redis is away, what became of a task is told again and again until its lease is over.
 //
-// A task with Suspect set (see [Queue]) runs while no call of Work on the engine runs another one, and
-// suspects and other tasks take turns. To that end the workers of the engine claim nothing while what they
-// run ends, and while the suspect runs: each for the length of a lease at most. After that others may run
-// beside it, but no other suspect.
+// Tasks with Suspect set (see [Queue]) run while no call of Work on the engine runs another one, and suspects
+// and other tasks take turns. To that end the workers of the engine claim nothing while what they run ends,
+// and while the suspects run: each for the length of a lease at most. After that other tasks may run beside
+// them, but no further suspects.
 //
 // When ctx ends, Work claims no more tasks, and waits for the running handlers up to WorkOptions.Stop. Then
 // their contexts end with the cause [ErrStopped], and it waits a second more. A task whose handler then
@@ -200,7 +200,7 @@ func (w *worker) claimAll(ctx context.Context) {
 			w.start(ctx, t)
 		}
 		w.crew.change(func() { w.crew.busy-- })
-		suspect := got.slot >= 0 && w.apart(ctx, got.slot)
+		suspect := got.slot >= 0 && w.runApart(ctx, got.slot)
 		if len(got.tasks) > 0 || suspect {
 			idle = pollFirst
 		}
@@ -245,7 +245,7 @@ func (w *worker) start(ctx context.Context, t Task) {
 		w.runs[r] = struct{}{}
 		w.crew.busy++
 		if t.Suspect {
-			w.crew.suspect = r
+			w.crew.apart++
 		}
 	})
 	go w.run(r)
@@ -259,8 +259,8 @@ func (w *worker) end(r *run) {
 	w.crew.change(func() {
 		delete(w.runs, r)
 		w.crew.busy--
-		if w.crew.suspect == r {
-			w.crew.suspect = nil
+		if r.task.Suspect {
+			w.crew.apart--
 		}
 	})
 }

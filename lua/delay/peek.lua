@@ -44,7 +44,7 @@ for _, range in ipairs(ranges) do
   local found = redis.call('ZRANGEBYSCORE', list, range[1], range[2], 'WITHSCORES', 'LIMIT', 0, count)
   for i = 1, #found, 2 do
     local at, try, reason = string.match(redis.call('HGET', tasks, found[i]) or '',
-      '^%l (%d+) (%d+) %d+ %S+ (.*)$')
+      '^%l (%d+) (%d+) %d+ %d+ (.*)$')
     if at then
       local ends = tonumber(found[i + 1]) % suspects
       for _, value in ipairs({found[i], tonumber(at), tonumber(try), ends, reason}) do

@@ -26,20 +26,20 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_suspects
 local suspects = 10000000000000
 -- end delay_suspects
 -- shared delay_wait
-local function wait(id, state, at, try, fence, call, reason)
-  write(id, state, at, try, fence, call, reason)
+local function wait(id, state, at, try, fence, group, reason)
+  write(id, state, at, try, fence, group, reason)
   redis.call('ZADD', due, state == 's' and suspects + at or at, id)
 end
 -- end delay_wait
@@ -54,10 +54,10 @@ redis.call('PEXPIRE', claim, tombstone)
 local given = 0
 for i = 2, #told do
   local id = told[i]
-  local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
+  local state, at, try, fence, group, reason = parse(redis.call('HGET', tasks, id))
   if (state == 'r' or state == 'a') and fence == told[1] then
     redis.call('ZREM', running, id)
-    wait(id, state == 'a' and 's' or 'p', at, try - 1, fence, call, reason)
+    wait(id, state == 'a' and 's' or 'p', at, try - 1, fence, group, reason)
     given = given + 1
   end
 end

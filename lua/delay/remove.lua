@@ -10,8 +10,7 @@
 --       8 op         string: the answer to this call, for a resend after a lost reply
 -- ARGV  1 id         of the task
 --       2 state      in which it has to be: p (pending) or x (dead)
---       3 tombstone  milliseconds for which a copy of the call that scheduled the task does nothing, and for
---                    which a resend of this call gets the same reply
+--       3 remember   milliseconds for which a resend of this call gets the same reply
 --       4 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason}
 --       reason     ok, not_found, not_now (the task is in another state)
@@ -20,7 +19,7 @@
 local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
 -- end delay_keys
-local op, id, want, tombstone = KEYS[8], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local op, id, want, remember = KEYS[8], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = tonumber(ARGV[4])
 
 -- shared clock
@@ -31,12 +30,12 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_body
@@ -54,9 +53,9 @@ local answered = redis.call('GET', op)
 if answered then
   return {answered} -- the reply to the first sending was lost
 end
-local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
+local state, _, try, fence, group, reason = parse(redis.call('HGET', tasks, id))
 local over = state == 'd' and done or state == 'x' and dead
-if not state or state == 'c' or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
+if not state or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
   return {'not_found'}
 elseif state ~= want and not (state == 's' and want == 'p') then
   return {'not_now'}
@@ -66,9 +65,8 @@ end
 redis.call('ZREM', due, id) -- first: a full Redis accepts it, and then the rest
 redis.call('ZREM', dead, id)
 store(id, '')
-write(id, 'c', at, try, fence, call, '')
-redis.call('ZADD', done, now + tombstone, id)
-redis.call('SET', op, 'ok', 'PX', tombstone)
+redis.call('HDEL', tasks, id)
+redis.call('SET', op, 'ok', 'PX', remember)
 local last = now
 -- shared delay_keep
 local ends = tonumber(redis.call('HGET', head, 'until') or 0)

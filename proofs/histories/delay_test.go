@@ -77,9 +77,6 @@ var queueModel = deterministic(func(s queueState, in, out any) (bool, queueState
 			word = "known"
 		} else {
 			*task = taskState{state: 'p'}
-			if answer.Resent && answer.Word == "known" { // scheduled, cancelled, scheduled by another, asked again
-				word = "known"
-			}
 		}
 	default:
 		word = s.tasks[op.ID].end(op)

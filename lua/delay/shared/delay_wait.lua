@@ -2,7 +2,7 @@
 -- needs: write, due, suspects
 -- gives: wait
 
-local function wait(id, state, at, try, fence, call, reason)
-  write(id, state, at, try, fence, call, reason)
+local function wait(id, state, at, try, fence, group, reason)
+  write(id, state, at, try, fence, group, reason)
   redis.call('ZADD', due, state == 's' and suspects + at or at, id)
 end

@@ -29,12 +29,12 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_body
@@ -48,7 +48,7 @@ local function store(id, body)
 end
 -- end delay_body
 
-local state, at, try, holds, call = parse(redis.call('HGET', tasks, id))
+local state, at, try, holds, group = parse(redis.call('HGET', tasks, id))
 if holds ~= fence or state ~= 'r' and state ~= 'a' and state ~= 'd' then
   return -1
 elseif state == 'd' then
@@ -56,7 +56,7 @@ elseif state == 'd' then
 end
 
 redis.call('ZREM', running, id) -- first: a full Redis accepts it, and then the rest
-write(id, 'd', at, try, fence, call, '')
+write(id, 'd', at, try, fence, group, '')
 redis.call('ZADD', done, now + keep, id)
 store(id, result)
 local last = now + keep

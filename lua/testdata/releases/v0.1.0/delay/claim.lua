@@ -1,7 +1,9 @@
 -- Delay: claims due tasks under a lease, the first due first, and takes back tasks whose lease is over.
--- These are suspects: their process may have died of them, or of another task that it ran. A suspect is
--- claimed alone, to run apart from all others; only then a lease that is over counts as a try. One that has
--- ended, well or not, is none any more. Without any of these tasks the script writes nothing.
+-- These are suspects: their process may have died of them, or of another task that it ran. Suspects are
+-- claimed without other tasks, to run apart from these: half of those that are due, and then the others.
+-- Where such a group dies, half of it may run together the next time. A lease that is over counts as a try
+-- where the suspect ran alone. One that has ended, well or not, is none any more. Without any of these tasks
+-- the script writes nothing.
 --
 -- KEYS  1 head     hash, as delay_schedule writes it
 --       2 tasks    hash
@@ -12,20 +14,20 @@
 --       7 dead     zset
 --       8 claim    list: the fence of this claim and the IDs that it took, for a resend after a lost reply;
 --                  or void, where it was given back and may still arrive
--- ARGV  1 count    tasks to claim, and to take back, at most
+-- ARGV  1 count    tasks to claim, at most. Up to 500 are taken back
 --       2 lease    milliseconds
 --       3 tries    how often a task is tried; whose lease is over after that is dead
 --       4 bytes    of payloads in the reply; a first task may have more
 --       5 buried   milliseconds for which a dead task is remembered
 --       6 answer   milliseconds for which a resend gets the same reply
---       7 alone    1: the caller runs nothing else, so a suspect that is due is claimed, and only that
+--       7 alone    1: the caller runs nothing else, so suspects that are due are claimed, and only these
 --       8 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns {next, recovered, died, suspect, fence, id, at, try, payload, ...}
 --       next       milliseconds until there is something to claim, 0: there is; -1: nothing is scheduled.
 --                  Suspects that are due do not count
 --       recovered  tasks that were taken back; those of them that became due again
 --       died       tasks that were taken back for the last time
---       suspect    2: the one task of the reply is; 1: one is due, for a caller that runs nothing; else 0
+--       suspect    2: the tasks of the reply are; 1: one is due, for a caller that runs nothing; else 0
 --       fence      of the tasks, as text; 0: there are none
 
 -- shared delay_keys
@@ -45,12 +47,12 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_body
@@ -94,22 +96,23 @@ end
 
 -- ZREM goes first, since a full Redis accepts it, and then all the rest.
 local recovered, died = 0, 0
-local over = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES', 'LIMIT', 0, count)
+local over = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 500)
 for i = 1, #over, 2 do
   local id, ended = over[i], tonumber(over[i + 1])
   redis.call('ZREM', running, id)
-  local state, at, try, _, call = parse(redis.call('HGET', tasks, id))
-  if state == 'a' and try >= tries then
-    write(id, 'x', at, try, 0, call, 'the lease was over')
+  local state, at, try, _, group = parse(redis.call('HGET', tasks, id))
+  local lone = state == 'a' and group == 1
+  if lone and try >= tries then
+    write(id, 'x', at, try, 0, group, 'the lease was over')
     redis.call('ZADD', dead, now + buried, id)
     died = died + 1
   elseif state then
-    if state == 'a' then -- a second, and twice as long each time, up to an hour
+    if lone then -- a second, and twice as long each time, up to an hour
       ended = ended + math.min(1000 * 2 ^ math.min(try - 1, 12), 3600000)
     else -- it ran beside others
-      try = try - 1
+      try, group = try - 1, state == 'a' and math.ceil(math.min(group, #over / 2) / 2) or 0
     end
-    write(id, 's', ended, try, 0, call, 'the lease was over')
+    write(id, 's', ended, try, 0, group, 'the lease was over')
     redis.call('ZADD', due, suspects + ended, id)
     recovered = recovered + 1
   end
@@ -122,16 +125,36 @@ if later <= now then
   later, apart = suspects, alone
   reply[4] = 1
 end
-local ids = apart and {first[1]} or redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, count)
-local size, fence = 0, nil
+local ids, fresh, half = {}, {}, 0
+if apart then
+  local most = count
+  half = math.ceil(redis.call('ZCOUNT', due, suspects, suspects + now) / 2)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, suspects, suspects + now, 'LIMIT', 0, 2 * count)) do
+    local _, _, _, _, group = parse(redis.call('HGET', tasks, id))
+    if group == 0 then
+      fresh[#fresh + 1], group = id, half
+    end
+    most = math.min(most, group or most)
+    if #ids < most then
+      ids[#ids + 1] = id
+    end
+  end
+else
+  ids = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, count)
+end
+local taken, size, fence = {}, 0, nil
 for _, id in ipairs(ids) do
   local body = redis.call('HGET', bodies, id) or ''
   size = size + #body
-  if size > bytes and fence then
+  if size > bytes and #taken > 0 then
     break
   end
+  taken[#taken + 1] = {id, body}
+end
+for _, task in ipairs(taken) do
+  local id = task[1]
   redis.call('ZREM', due, id)
-  local state, at, try, _, call, reason = parse(redis.call('HGET', tasks, id))
+  local state, at, try, _, _, reason = parse(redis.call('HGET', tasks, id))
   if state then
     if not fence then
       local given = tonumber(redis.call('HGET', head, 'fence') or 0)
@@ -139,12 +162,18 @@ for _, id in ipairs(ids) do
       reply[4], reply[5] = apart and 2 or reply[4], fence
       redis.call('RPUSH', claim, fence)
     end
-    write(id, apart and 'a' or 'r', at, try + 1, fence, call, reason)
+    write(id, apart and 'a' or 'r', at, try + 1, fence, apart and #taken or 0, reason)
     redis.call('ZADD', running, now + lease, id)
     redis.call('RPUSH', claim, id)
-    for _, value in ipairs({id, at, try + 1, body}) do
+    for _, value in ipairs({id, at, try + 1, task[2]}) do
       reply[#reply + 1] = value
     end
+  end
+end
+for _, id in ipairs(fresh) do
+  local state, at, try, given, group, reason = parse(redis.call('HGET', tasks, id))
+  if state == 's' and group == 0 then
+    write(id, state, at, try, given, half, reason)
   end
 end
 local most = count

@@ -22,14 +22,14 @@ end
 -- end clock
 
 local state, at, try, reason = string.match(redis.call('HGET', tasks, id) or '',
-  '^(%l) (%d+) (%d+) %d+ %S+ (.*)$')
+  '^(%l) (%d+) (%d+) %d+ %d+ (.*)$')
 local ends = 0
 if state == 'r' or state == 'a' then
   ends = tonumber(redis.call('ZSCORE', running, id) or 0)
 elseif state == 'd' or state == 'x' then
   ends = tonumber(redis.call('ZSCORE', state == 'd' and done or dead, id) or 0)
 end
-if not state or state == 'c' or (state == 'd' or state == 'x') and ends <= now then
+if not state or (state == 'd' or state == 'x') and ends <= now then
   return {''}
 end
 return {state, tonumber(at), tonumber(try), ends, reason, redis.call('HGET', bodies, id) or ''}

@@ -32,20 +32,20 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_suspects
 local suspects = 10000000000000
 -- end delay_suspects
 -- shared delay_wait
-local function wait(id, state, at, try, fence, call, reason)
-  write(id, state, at, try, fence, call, reason)
+local function wait(id, state, at, try, fence, group, reason)
+  write(id, state, at, try, fence, group, reason)
   redis.call('ZADD', due, state == 's' and suspects + at or at, id)
 end
 -- end delay_wait
@@ -54,9 +54,9 @@ local answered = redis.call('GET', op)
 if answered then
   return {answered} -- the reply to the first sending was lost
 end
-local state, at, try, fence, call, reason = parse(redis.call('HGET', tasks, id))
+local state, _, try, fence, group, reason = parse(redis.call('HGET', tasks, id))
 local over = state == 'd' and done or state == 'x' and dead
-if not state or state == 'c' or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
+if not state or over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now then
   return {'not_found'}
 elseif state ~= want and not (state == 's' and want == 'p') then
   return {'not_now'}
@@ -70,7 +70,7 @@ if state == 'x' then
   try = 0
 end
 redis.call('ZREM', dead, id) -- first: a full Redis accepts it, and then the rest
-wait(id, (state == 's' or state == 'x' and fence == '0') and 's' or 'p', moment, try, fence, call, reason)
+wait(id, (state == 's' or state == 'x' and fence == '0') and 's' or 'p', moment, try, fence, group, reason)
 redis.call('SET', op, 'ok', 'PX', remember)
 local last = math.max(moment, now)
 -- shared delay_keep

@@ -36,26 +36,26 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_suspects
 local suspects = 10000000000000
 -- end delay_suspects
 -- shared delay_wait
-local function wait(id, state, at, try, fence, call, reason)
-  write(id, state, at, try, fence, call, reason)
+local function wait(id, state, at, try, fence, group, reason)
+  write(id, state, at, try, fence, group, reason)
   redis.call('ZADD', due, state == 's' and suspects + at or at, id)
 end
 -- end delay_wait
 
-local state, at, try, holds, call, before = parse(redis.call('HGET', tasks, id))
-if holds ~= fence or fence == '0' or state == 'd' or state == 'c' then
+local state, at, try, holds, group, before = parse(redis.call('HGET', tasks, id))
+if holds ~= fence or fence == '0' or state == 'd' then
   return {'lost'}
 elseif state == 'x' then
   return {'dead'}
@@ -69,7 +69,7 @@ end
 redis.call('ZREM', running, id) -- first: a full Redis accepts it, and then the rest
 local last, answer = now + buried, 'ok'
 if not unused and try >= tries then
-  write(id, 'x', at, try, fence, call, reason)
+  write(id, 'x', at, try, fence, group, reason)
   redis.call('ZADD', dead, last, id)
   answer = 'dead'
 else
@@ -80,7 +80,7 @@ else
     at = now + pause
     last = math.max(last, at)
   end
-  wait(id, unused and state == 'a' and 's' or 'p', at, try, fence, call, reason)
+  wait(id, unused and state == 'a' and 's' or 'p', at, try, fence, group, reason)
 end
 -- shared delay_keep
 local ends = tonumber(redis.call('HGET', head, 'until') or 0)

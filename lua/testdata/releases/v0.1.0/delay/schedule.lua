@@ -2,24 +2,27 @@
 --
 -- KEYS  1 head     hash: until, when all keys of the slot expire; fence, the last that was given; bytes, how
 --                  many all bodies have
---       2 tasks    hash: ID -> "state at try fence call reason". The state is p (pending), r (running), d
---                  (done), x (dead), c (cancelled), s (pending, and suspect: its lease was over, and
---                  its process may have died of it) or a (a suspect that runs, apart from all others); at is
---                  when the task is due, try counts its tries, fence is that of the last claim, 0 where a
---                  lease was over, call what scheduled it, reason the last failure's
+--       2 tasks    hash: ID -> "state at try fence group reason". The state is p (pending), r (running), d
+--                  (done), x (dead), s (pending, and suspect: its lease was over, and its process may have
+--                  died of it) or a (a suspect that runs, apart from tasks that are none); at is when the
+--                  task is due, try counts its tries, fence is that of the last claim, 0 where a lease was
+--                  over, group how many suspects run together: of a running one how many do, of a pending
+--                  one how many may, 0 before that is known; reason the last failure's
 --       3 bodies   hash: ID -> the payload, and once it is done the result
 --       4 due      zset: the IDs of pending tasks, by when they are due; of suspects, by that and 10^13
 --       5 running  zset: the IDs of running tasks, by the end of their lease
---       6 done     zset: the IDs of tasks that are done or cancelled, by when they are forgotten
+--       6 done     zset: the IDs of tasks that are done, by when they are forgotten
 --       7 dead     zset: the IDs of dead tasks, by when they are forgotten
+--       8 op       string: notes that this call has scheduled the task, for a resend after a lost reply, also
+--                  where others have cancelled the task meanwhile
 -- ARGV  1 id       of the task, encoded
 --       2 at       when it is due, milliseconds since 1970; 0 and any time in the past: at once
 --       3 payload
 --       4 keep     milliseconds for which an ended task is remembered at most
---       5 call     names this call; a resend after a lost reply has the same
---       6 most     bytes that the slot may have then; 0: any number. Each task counts its body and 300, and
+--       5 most     bytes that the slot may have then; 0: any number. Each task counts its body and 300, and
 --                  one that has not ended what its result may have
---       7 result   bytes that a result may have
+--       6 result   bytes that a result may have
+--       7 remember  milliseconds for which a resend of this call gets the same reply
 --       8 now      milliseconds since 1970; absent or empty: the server's clock
 -- Returns 1: this call scheduled the task; 0: the ID was known; -1: the slot would have more bytes than most
 
@@ -27,8 +30,8 @@
 local head, tasks, bodies, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local running, done, dead = KEYS[5], KEYS[6], KEYS[7]
 -- end delay_keys
-local id, at, payload, keep, call = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local most, result, now = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local op, id, at, payload, keep = KEYS[8], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local most, result, remember, now = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
 -- shared clock
 if not now then
@@ -38,12 +41,12 @@ end
 -- end clock
 -- shared delay_record
 local function parse(record)
-  local state, at, try, fence, call, reason =
-    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return state, tonumber(at), tonumber(try), fence, call, reason
+  local state, at, try, fence, group, reason =
+    string.match(record or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return state, tonumber(at), tonumber(try), fence, tonumber(group), reason
 end
-local function write(id, state, at, try, fence, call, reason)
-  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, call, reason}, ' '))
+local function write(id, state, at, try, fence, group, reason)
+  redis.call('HSET', tasks, id, table.concat({state, at, try, fence, group, reason}, ' '))
 end
 -- end delay_record
 -- shared delay_body
@@ -57,16 +60,13 @@ local function store(id, body)
 end
 -- end delay_body
 
-local record = redis.call('HGET', tasks, id)
-if record then
-  local state, _, _, _, first = parse(record)
-  if first == call then
-    return 1 -- the reply to the first sending was lost
-  end
-  local over = state == 'd' and done or state == 'x' and dead
-  if state ~= 'c' and not (over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now) then
-    return 0
-  end
+if redis.call('EXISTS', op) == 1 then
+  return 1 -- the reply to the first sending was lost
+end
+local state = parse(redis.call('HGET', tasks, id))
+local over = state == 'd' and done or state == 'x' and dead
+if state and not (over and tonumber(redis.call('ZSCORE', over, id) or 0) <= now) then
+  return 0
 end
 if most > 0 then
   local all, ended = redis.call('HLEN', tasks) + 1, redis.call('ZCOUNT', done, '-inf', '+inf')
@@ -79,10 +79,11 @@ end
 if at <= 0 then
   at = now
 end
-write(id, 'p', at, 0, 0, call, '')
+write(id, 'p', at, 0, 0, 0, '')
 store(id, payload)
 redis.call('ZADD', due, at, id)
-if record then
+redis.call('SET', op, '1', 'PX', remember)
+if over then
   redis.call('ZREM', done, id)
   redis.call('ZREM', dead, id)
 end
