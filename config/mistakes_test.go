@@ -83,6 +83,16 @@ func TestEveryMistakeIsReported(t *testing.T) {
 			`1:32: lists.l.entries[0]: list entry "10.0.0.0/33": write an address such as "192.0.2.1" or a ` +
 				`prefix such as "10.0.0.0/8"`,
 			`1:45: lists.l.entries[1]: empty: want an address, a prefix or a text`}},
+		"entries that can never match": {"lists: {l: {key: ip, entries: [203.0.113.*, ann]}, " +
+			"m: {key: {user: uid}, entries: [203.0.113.7-9, ann]}}\n" + rules(site, byIP), []string{
+			`1:32: lists.l.entries[0]: list entry "203.0.113.*": write an address such as "192.0.2.1" or a ` +
+				`prefix such as "10.0.0.0/8"`,
+			`1:84: lists.m.entries[0]: list entry "203.0.113.7-9": write an address such as "192.0.2.1" or a ` +
+				`prefix such as "10.0.0.0/8"`}},
+		"a text on a list of addresses": {"lists: {l: {key: ip, entries: [10.0.0.0/8, ann]}}\n" +
+			rules(site, byIP), []string{
+			`1:44: lists.l.entries[1]: list entry "ann": write an address such as "192.0.2.1" or a ` +
+				`prefix such as "10.0.0.0/8"`}},
 		"votes without a poll": {rules(`{votes: {}}`, `{guard: g, who: {user: uid}, cost: x}`), []string{
 			`5:7: rules.r[0].what: missing: name what it is about, such as {param: poll}`,
 			`5:42: rules.r[0].cost: unknown cost function "x"; allowed here: tokens, or a whole number`}},

@@ -322,30 +322,40 @@ func (d *reader) guardNames(c *Config) []string {
 // listSpec is a list of addresses or other keys.
 type listSpec struct {
 	key     key
-	entries []string
+	entries []listEntry
+}
+
+// listEntry is an entry, and where it stands.
+type listEntry struct {
+	text, at string
+	node     *yaml.Node
 }
 
 var listFields = object(
-	must(in("key", "The key function whose text is looked up, such as {ip: {ipv6_prefix: 128}}.", anyKey(),
+	must(in("key", "The key function whose text is looked up, such as ip.", anyKey(),
 		func(l *listSpec) *key { return &l.key })),
 	in("entries", "Addresses, prefixes and other texts; none by default.", listOf(entry(), false),
-		func(l *listSpec) *[]string { return &l.entries }),
+		func(l *listSpec) *[]listEntry { return &l.entries }),
 )
 
 // entry is an entry of a list.
-func entry() form[string] {
+func entry() form[listEntry] {
 	f := text("an address, a prefix or a text")
-	return form[string]{f.schema, func(d *reader, at string, n *yaml.Node) (string, bool) {
+	anyList := keyfuncs.NewList(keyfuncs.Const("any"))
+	return form[listEntry]{f.schema, func(d *reader, at string, n *yaml.Node) (listEntry, bool) {
 		s, ok := f.read(d, at, n)
-		if !ok {
-			return "", false
-		}
-		if err := keyfuncs.NewList(keyfuncs.Const("any")).Set(s); err != nil {
-			d.mistake(at, n, "%s", strings.TrimPrefix(err.Error(), "keyfuncs: "))
-			return "", false
-		}
-		return s, true
+		e := listEntry{s, at, n}
+		return e, ok && d.accepted(anyList, e)
 	}}
+}
+
+// accepted reports whether the list accepts the entry.
+func (d *reader) accepted(l *keyfuncs.List, e listEntry) bool {
+	err := l.Accepts(e.text)
+	if err != nil {
+		d.mistake(e.at, e.node, "%s", strings.TrimPrefix(err.Error(), "keyfuncs: "))
+	}
+	return err == nil
 }
 
 // anyList is the form of a list.
@@ -355,7 +365,15 @@ func anyList() form[*keyfuncs.List] {
 		if !ok {
 			return nil, false
 		}
-		return keyfuncs.NewList(spec.key.find, spec.entries...), true
+		l, texts := keyfuncs.NewList(spec.key.find), make([]string, len(spec.entries))
+		for i, e := range spec.entries {
+			texts[i] = e.text
+			ok = d.accepted(l, e) && ok // by what it looks up
+		}
+		if !ok {
+			return nil, false
+		}
+		return l, l.Set(texts...) == nil
 	}
 	return form[*keyfuncs.List]{listFields.schema, read}
 }

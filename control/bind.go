@@ -68,7 +68,8 @@ func (d *Desk) Limits(g Limiter) {
 // List lets operators put entries into a list, and take entries out that the application has in it. It panics
 // when the desk has a list of that name.
 func (d *Desk) List(name string, l *keyfuncs.List) {
-	d.bind(List, name, &binding{obey: func(decided []Decision) {
+	accepts := func(x Decision) error { return l.Accepts(x.Of) }
+	d.bind(List, name, &binding{accepts: accepts, obey: func(decided []Decision) {
 		var added, removed []string
 		for _, x := range decided {
 			if x.Value == "in" {
@@ -80,6 +81,9 @@ func (d *Desk) List(name string, l *keyfuncs.List) {
 		_ = l.Overlay(added, removed) // accepted
 	}})
 }
+
+// anyList accepts what any list may have: nothing is known of what it looks up.
+var anyList = keyfuncs.NewList(keyfuncs.User("any"))
 
 // Rollout lets operators decide for how many clients a rule is enabled and enforced, in place of what the
 // application has set. It panics when the desk has a roll-out of that name.
@@ -136,7 +140,7 @@ func (d *Desk) accepts(x Decision) (err error) {
 		if x.Value != "in" && x.Value != "out" {
 			return fmt.Errorf(`%.40q: want in or out`, x.Value)
 		}
-		err = keyfuncs.NewList(keyfuncs.IP()).Add(x.Of)
+		err = anyList.Accepts(x.Of) // what no list takes: the one of that name may be in other processes
 	case Rollout:
 		if x.Of != "" {
 			return fmt.Errorf("of is %.40q: a roll-out is for all", x.Of)

@@ -381,12 +381,16 @@ func TestMistakesAreSaid(t *testing.T) {
 	guardtest.WantPanic(t, `named "desk"`, func() { New(t.Context(), p.desk.Engine(), "desk") })
 	p.desk.Release(List, "blocked")
 	p.desk.List("blocked", p.list)
+	p.desk.List("addresses", keyfuncs.NewList(keyfuncs.IP()))
 	for _, x := range []Decision{
 		{}, {Kind: "quota", Name: "api", Value: "1"}, {Kind: Limits, Value: "1/h"},
 		{Kind: Limits, Name: "api", Value: "many"}, {Kind: Limits, Name: "api"},
 		{Kind: Limits, Name: "api", Value: "20000/h"}, // the guard counts one by one
 		{Kind: List, Name: "blocked", Of: "x", Value: "maybe"}, {Kind: List, Name: "blocked", Value: "in"},
 		{Kind: List, Name: "blocked", Of: "10.0.0.0/33", Value: "in"},
+		{Kind: List, Name: "blocked", Of: "203.0.113.*", Value: "in"}, // it denied nobody, in silence
+		{Kind: List, Name: "elsewhere", Of: "203.0.113.7-203.0.113.9", Value: "in"},
+		{Kind: List, Name: "addresses", Of: "ann", Value: "in"},
 		{Kind: Rollout, Name: "tighter", Value: "50 60"}, {Kind: Rollout, Name: "tighter", Value: "50"},
 		{Kind: Rollout, Name: "tighter", Value: "NaN NaN"}, {Kind: Rollout, Name: "tighter", Of: "x", Value: "1 1"},
 		{Kind: Rollout, Name: "tighter", Value: "1 1", Until: time.UnixMilli(-5)},

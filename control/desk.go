@@ -93,8 +93,9 @@ type Decision struct {
 
 // Decide puts a decision into force, in place of an earlier one about the same. When it has returned without
 // an error, this process obeys, and the others as soon as they hear of it. A mistake is a [core.ErrInvalid].
-// Only a process that has bound the guard knows whether it accepts the limits. Where it does not, processes
-// log it, and go on as if nothing were decided.
+// Only a process that has bound the guard or the list knows whether it accepts the limits or the entry. Where
+// it does not, processes log it, and go on as if nothing were decided. A name that a process has not bound,
+// though it has bound others of the kind, is logged there once.
 //
 // Decisions are kept for two years after the last change, and while a process follows. Each process keeps all
 // of them, and reads all after a change: a desk is for hundreds, not for millions.
@@ -195,6 +196,23 @@ func (d *Desk) Audit(ctx context.Context) ([]Audited, error) {
 	})
 }
 
+// noted is what an operator hears of a decision that may have no effect.
+type noted struct {
+	Note  string   `json:"note"`
+	Bound []string `json:"bound"` // the names of this kind that the process has
+}
+
+// unbound returns a note about a decision on a name that this process has not bound, or nil. A process that
+// has bound nothing of the kind knows nothing of names.
+func (d *Desk) unbound(x Decision) any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if names := d.others(x); names != nil {
+		return noted{"this process has not bound that name: look for a slip, unless another process has", names}
+	}
+	return nil
+}
+
 // in returns the moment after a time, by the server's clock.
 func (d *Desk) in(ctx context.Context, after time.Duration) (until time.Time, err error) {
 	switch {
@@ -233,7 +251,10 @@ func (d *Desk) Describe() kit.Description {
 					if x.Until = until; err != nil {
 						return nil, err
 					}
-					return nil, d.Decide(ctx, x, in.Text("who"), in.Text("why"))
+					if err := d.Decide(ctx, x, in.Text("who"), in.Text("why")); err != nil {
+						return nil, err
+					}
+					return d.unbound(x), nil
 				}},
 			{Name: "withdraw", Changes: true, Reversible: true, Fields: slices.Concat(about, by),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -42,10 +43,42 @@ func (d *Desk) follow(ctx context.Context, looks time.Duration, err error) {
 		case <-time.After(d.pause(looks)):
 		}
 		all := time.Since(whole) > renews
-		if err = d.read(ctx, all); err == nil && all {
-			whole = time.Now()
+		if err = d.read(ctx, all); err == nil {
+			d.tellUnbound()
+			if all {
+				whole = time.Now()
+			}
 		}
 	}
+}
+
+// tellUnbound says once of each decision that it is about a name that this process has not bound, such as one
+// with a slip in it. A process that has bound nothing of the kind says nothing.
+func (d *Desk) tellUnbound() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, x := range d.decided {
+		if names := d.others(x); names != nil && !d.logged[x] {
+			d.logged[x] = true
+			d.Logger().Warn("gatehouse: a decision is about what this process has not bound: it has no effect here",
+				"desk", d.Name(), "kind", x.Kind, "name", fmt.Sprintf("%.100q", x.Name), "bound", names)
+		}
+	}
+}
+
+// others returns the names that this process has bound of a decision's kind, if that of the decision is not
+// among them. The caller holds mu.
+func (d *Desk) others(x Decision) (names []string) {
+	for t := range d.bound {
+		switch {
+		case t == thing{x.Kind, x.Name}:
+			return nil
+		case t.kind == x.Kind:
+			names = append(names, t.name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // pause returns how long nothing has to be done.

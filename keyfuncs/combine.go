@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -23,7 +24,17 @@ func Const(s string) Func {
 // another client. It returns the first error. It panics without functions and for a nil one.
 func Join(fns ...Func) Func {
 	fns = checked("Join", fns)
-	return Named(callOf("Join", fns), func(r *Request) (string, error) {
+	known := combined("Join", fns)
+	known.finds = func(text string) bool {
+		parts := splitTexts(text)
+		for i, part := range parts {
+			if len(parts) != len(fns) || !canFind(fns[i], part) {
+				return false
+			}
+		}
+		return true
+	}
+	return described(known, func(r *Request) (string, error) {
 		parts := make([]string, len(fns))
 		for i, fn := range fns {
 			part, err := ask(fn, r, "Join", i)
@@ -49,6 +60,23 @@ func JoinTexts(parts ...string) string {
 	return text.String()
 }
 
+// splitTexts undoes JoinTexts.
+func splitTexts(text string) []string {
+	parts := []string{""}
+	for i := 0; i < len(text); i++ {
+		last := len(parts) - 1
+		switch {
+		case text[i] == '|':
+			parts = append(parts, "")
+			continue
+		case text[i] == '\\' && i+1 < len(text):
+			i++
+		}
+		parts[last] += text[i : i+1]
+	}
+	return parts
+}
+
 var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 
 // FirstOf returns the text of the first function that finds one, marked with the function's place in the
@@ -61,7 +89,13 @@ var joinEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 // lists what FirstOf looked for. It panics without functions and for a nil one.
 func FirstOf(fns ...Func) Func {
 	fns = checked("FirstOf", fns)
-	return Named(callOf("FirstOf", fns), func(r *Request) (string, error) {
+	known := combined("FirstOf", fns)
+	known.finds = func(text string) bool {
+		place, found, _ := strings.Cut(text, "=")
+		i, err := strconv.Atoi(place)
+		return err == nil && i >= 0 && i < len(fns) && place == strconv.Itoa(i) && canFind(fns[i], found)
+	}
+	return described(known, func(r *Request) (string, error) {
 		var errs []error
 		for i, fn := range fns {
 			text, err := ask(fn, r, "FirstOf", i)
@@ -86,15 +120,29 @@ func FirstOf(fns ...Func) Func {
 // (draft-ietf-httpapi-idempotency-key-header-07, section 2.7). It panics for a nil function.
 func Require(fn Func) Func {
 	fns := checked("Require", []Func{fn})
-	return Named(callOf("Require", fns), func(r *Request) (string, error) {
-		text, err := ask(fns[0], r, "Require", 0)
-		if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
-			why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
-			why = strings.ReplaceAll(why, "\n", " ") // an application's own function may have several lines
-			return "", &failure{call: "Require", why: why, kind: ErrRequired, field: FieldOf(err)}
+	known := combined("Require", fns)
+	inner := aboutOf(fn)
+	known.finds = inner.finds
+	if inner.address != nil {
+		known.address = func(r *Request) (netip.Addr, error) {
+			addr, err := inner.address(r)
+			return addr, required(err)
 		}
-		return text, err
+	}
+	return described(known, func(r *Request) (string, error) {
+		text, err := ask(fns[0], r, "Require", 0)
+		return text, required(err)
 	})
+}
+
+// required makes an error for what is missing one for what is required.
+func required(err error) error {
+	if !errors.Is(err, ErrMissing) || errors.Is(err, ErrMalformed) {
+		return err
+	}
+	why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
+	why = strings.ReplaceAll(why, "\n", " ") // an application's own function may have several lines
+	return &failure{call: "Require", why: why, kind: ErrRequired, field: FieldOf(err)}
 }
 
 // Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. Use it for API
@@ -105,7 +153,12 @@ func Require(fn Func) Func {
 // that; an e-mail address or a phone number does not. It panics for a nil function.
 func Hash(fn Func) Func {
 	fns := checked("Hash", []Func{fn})
-	return Named(callOf("Hash", fns), func(r *Request) (string, error) {
+	known := combined("Hash", fns)
+	known.finds = func(text string) bool {
+		sum, err := base64.RawURLEncoding.DecodeString(text)
+		return err == nil && len(sum) == sha256.Size
+	}
+	return described(known, func(r *Request) (string, error) {
 		text, err := ask(fns[0], r, "Hash", 0)
 		if err != nil {
 			return "", err

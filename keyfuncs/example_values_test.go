@@ -24,7 +24,7 @@ func ExampleParam() {
 
 // A list of clients that a rule denies. It can be changed while requests are served.
 func ExampleNewList() {
-	deny := keyfuncs.NewList(keyfuncs.IP(keyfuncs.IPv6Prefix(128)), "198.51.100.0/24")
+	deny := keyfuncs.NewList(keyfuncs.IP(), "198.51.100.0/24")
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "198.51.100.7:50000"
 	req := &keyfuncs.Request{Request: r}

@@ -43,7 +43,7 @@ func FingerprintUpTo(most int) Func {
 }
 
 func fingerprint(call string, most int) Func {
-	return Named(call, func(r *Request) (string, error) {
+	return described(about{name: call, body: true}, func(r *Request) (string, error) {
 		hash := sha256.New()
 		_, _ = io.WriteString(hash, r.PostForm.Encode()) // a hash never fails
 		if r.MultipartForm != nil {

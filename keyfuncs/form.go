@@ -19,6 +19,9 @@ import (
 // [net/http.MaxBytesHandler]. It does not read other bodies: for JSON there is [JSON], and multipart forms
 // could fill the disk.
 //
+// Rules call it, as all functions of the body, when those in front of theirs have allowed the request: see
+// [ReadsBody].
+//
 // A field with several different values, and a body that cannot be parsed, is [ErrMalformed]. A body beyond
 // the limit of a MaxBytesHandler is [ErrTooLarge]. An absent or empty field is [ErrMissing].
 func Form(name string) Func {
@@ -27,7 +30,7 @@ func Form(name string) Func {
 	}
 	call := fmt.Sprintf("Form(%q)", name)
 	notFound := missingField(call, name)
-	return Named(call, func(r *Request) (string, error) {
+	return described(about{name: call, body: true}, func(r *Request) (string, error) {
 		if r.PostForm == nil {
 			if r.Body == nil {
 				return "", notFound

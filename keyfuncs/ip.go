@@ -66,11 +66,19 @@ func IP(opts ...IPOption) Func {
 		rule.source.header)
 	rule.warnOfEverybody()
 	detector := newProxyDetector(&rule)
-	return Named("IP()", func(r *Request) (string, error) {
+	address := func(r *Request) (netip.Addr, error) {
 		addr, err := rule.client(r.Request)
 		if detector.due() {
 			detector.inspect(r, addr, err)
 		}
+		return addr, err
+	}
+	finds := func(text string) bool {
+		p, ok := parsePrefix(text)
+		return ok && rule.text(p.Addr()) == text
+	}
+	return described(about{name: "IP()", address: address, finds: finds}, func(r *Request) (string, error) {
+		addr, err := address(r)
 		if err != nil {
 			return "", err
 		}

@@ -38,7 +38,7 @@ func JSON(most int, member ...string) Func {
 	}
 	member = append([]string(nil), member...)
 	notFound := missingField(call, strings.Join(member, "."))
-	return Named(call, func(r *Request) (string, error) {
+	return described(about{name: call, body: true}, func(r *Request) (string, error) {
 		if r.Body == nil || r.Body == http.NoBody {
 			return "", notFound
 		}

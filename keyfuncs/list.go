@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 )
 
 // A List is a set of addresses, networks and other texts in which a request's key is looked up: the keys
@@ -20,18 +21,23 @@ import (
 // addresses become IPv4, and zones are stripped. Bits behind the prefix do not matter. So "::/0" matches
 // all of IPv6 and nothing of IPv4. Every other entry matches the key that is the same text, byte by byte.
 //
-// The list's key should not group wider than the entries. IP() finds "2001:db8:1:2::/64", which does not
-// lie within the single address "2001:db8:1:2::5", so that entry can never match. With this key it matches,
-// and wider entries still do:
+// A list by [IP] looks up the client's address itself, not the network that it counts under. So a single
+// IPv6 address may be an entry, whatever IPv6Prefix says:
 //
-//	keyfuncs.NewList(keyfuncs.IP(keyfuncs.IPv6Prefix(128)), "2001:db8:1:2::5", "192.0.2.0/24")
+//	keyfuncs.NewList(keyfuncs.IP(), "2001:db8:1:2::5", "192.0.2.0/24")
 //
-// A key of [FirstOf] or [Join] is no address any more: give addresses and users separate lists.
+// A function of your own that calls IP finds the network, within which no single address lies. A key of
+// [FirstOf] or [Join] is no address any more: give addresses and users separate lists.
+//
+// An entry that can never match is refused where it is given. For a list by IP that is whatever is neither an
+// address nor a prefix. For all lists it is what was meant as addresses, such as "203.0.113.*",
+// "203.0.113.7-203.0.113.9", "203.0.113.7:443" and "203.0.113.007".
 //
 // The time of a lookup grows with the number of different prefix lengths in the list, not with the number
 // of entries. Add and Remove copy the list: pass many entries at once.
 type List struct {
 	key     Func
+	about   about      // of key
 	changes sync.Mutex // held while a change is made
 	own     *listed    // without what is laid over it
 	over    [2][]entry // added, removed
@@ -51,15 +57,25 @@ func NewList(key Func, entries ...string) *List {
 	if key == nil {
 		misuse("NewList needs a function that finds the key to look up, such as IP()")
 	}
-	l := &List{key: key, own: newListed()}
+	l := &List{key: key, about: aboutOf(key), own: newListed()}
 	if err := l.Set(entries...); err != nil {
 		panic(err)
 	}
 	return l
 }
 
-// Set replaces all entries of the list. It refuses an entry that is empty, or that is meant as a network
-// and is none, such as "10.0.0.0/33" or "10.0.0.0/8 ". The error quotes the entry, and nothing changes.
+// Key returns the function that finds the key to look up.
+func (l *List) Key() Func { return l.key }
+
+// Accepts returns an error for an entry that the list refuses: one that is empty, one that is meant as a
+// network and is none, such as "10.0.0.0/33" or "10.0.0.0/8 ", and one that can never match. The error quotes
+// the entry.
+func (l *List) Accepts(text string) error {
+	_, err := l.parse(text)
+	return err
+}
+
+// Set replaces all entries of the list. It refuses entries as [List.Accepts] does; then nothing changes.
 func (l *List) Set(entries ...string) error {
 	return l.change(entries, func(*listed) *listed { return newListed() }, (*listed).add)
 }
@@ -83,7 +99,7 @@ func (l *List) Overlay(added, removed []string) error {
 	var over [2][]entry
 	for i, texts := range [][]string{added, removed} {
 		for _, text := range texts {
-			e, err := parseEntry(text)
+			e, err := l.parse(text)
 			if err != nil {
 				return err
 			}
@@ -117,12 +133,21 @@ func (l *List) store(own *listed) {
 // Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in
 // no list; Contains returns any other error of the key function.
 func (l *List) Contains(r *Request) (bool, error) {
-	key, err := l.key(r)
-	if errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
-		return false, nil
+	var key string
+	var addr netip.Addr
+	var err error
+	if l.about.address != nil {
+		addr, err = l.about.address(r)
+	} else {
+		key, err = l.key(r)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed):
+		return false, nil
+	case err != nil:
 		return false, err
+	case l.about.address != nil:
+		return l.entries.Load().containsNet(netip.PrefixFrom(addr, addr.BitLen())), nil
 	}
 	return l.entries.Load().contains(key), nil
 }
@@ -132,7 +157,7 @@ func (l *List) change(entries []string, begin func(*listed) *listed, one func(*l
 	parsed := make([]entry, len(entries))
 	for i, text := range entries {
 		var err error
-		if parsed[i], err = parseEntry(text); err != nil {
+		if parsed[i], err = l.parse(text); err != nil {
 			return err
 		}
 	}
@@ -152,30 +177,57 @@ type entry struct {
 	text string
 }
 
-func parseEntry(text string) (entry, error) {
+// parse reads an entry, and refuses one that can never match.
+func (l *List) parse(text string) (entry, error) {
 	if text == "" {
 		return entry{}, errors.New("keyfuncs: list entry \"\" is empty: leave it out")
 	}
+	refuse := func(why string) (entry, error) {
+		return entry{}, fmt.Errorf("keyfuncs: list entry %s: %s", quote(text), why)
+	}
 	net, ok := parsePrefix(text)
+	byAddress := l.about.address != nil
 	switch {
 	case ok && net.Addr().Is4In6():
-		return entry{}, fmt.Errorf("keyfuncs: list entry %s: %s", quote(text), shortMapped)
+		return refuse(shortMapped)
+	case !ok && (byAddress || meantAsAddress(text)):
+		return refuse("write an address such as \"192.0.2.1\" or a prefix such as \"10.0.0.0/8\"")
+	case !byAddress && l.about.finds != nil && !l.about.finds(text):
+		return refuse(l.about.name + " never finds it: write a text as the function finds it")
 	case ok:
 		return entry{net: net.Masked()}, nil
-	case meantAsPrefix(text):
-		return entry{}, fmt.Errorf("keyfuncs: list entry %s: write an address such as \"192.0.2.1\" or a prefix "+
-			"such as "+
-			"\"10.0.0.0/8\"", quote(text))
 	}
 	return entry{text: text}, nil
 }
 
-// meantAsPrefix reports whether a text that is no network was meant as one, and would match nothing: an
-// address with anything behind a slash, or with blanks around it.
-func meantAsPrefix(text string) bool {
-	addr, _, _ := strings.Cut(strings.TrimSpace(text), "/")
-	_, ok := parsePrefix(strings.TrimSpace(addr))
-	return ok
+// meantAsAddress reports whether a text that is no network was meant as one, or as several: it begins with an
+// address, and has a port, a second address or anything else behind it, blanks around it, zeros in front of
+// its numbers, or a "*" in place of some.
+func meantAsAddress(text string) bool {
+	if _, host, ok := strings.Cut(text, "://"); ok {
+		text = host
+	}
+	if strings.Contains(text, "*") && strings.Contains(text, ".") && strings.Trim(text, "0123456789.*") == "" {
+		return true
+	}
+	separates := func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune(",;-/[]", c) }
+	fields := strings.FieldsFunc(text, separates)
+	if len(fields) == 0 {
+		return false
+	}
+	first := strings.ReplaceAll(fields[0], ".*", ".0")
+	_, isAddr := parsePrefix(strings.ReplaceAll(first, "*", ":"))
+	_, err := netip.ParseAddrPort(first)
+	return isAddr || err == nil || isQuad(first)
+}
+
+// isQuad reports whether a text is four numbers with dots between them, such as an address with zeros in
+// front of its numbers.
+func isQuad(text string) bool {
+	parts := strings.Split(text, ".")
+	return len(parts) == 4 && !slices.ContainsFunc(parts, func(part string) bool {
+		return part == "" || strings.Trim(part, "0123456789") != ""
+	})
 }
 
 func newListed() *listed {
@@ -216,9 +268,10 @@ func (l *listed) contains(key string) bool {
 		return false
 	}
 	net, ok := parsePrefix(key)
-	if !ok {
-		return false
-	}
+	return ok && l.containsNet(net)
+}
+
+func (l *listed) containsNet(net netip.Prefix) bool {
 	for _, bits := range l.bits[family(net.Addr())] {
 		if bits > net.Bits() {
 			continue

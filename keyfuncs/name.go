@@ -1,9 +1,11 @@
 package keyfuncs
 
 import (
+	"net/netip"
 	"path"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -11,31 +13,85 @@ import (
 // application it is the name that Go has for it, such as main.tenant. It is for people, such as on the pages
 // of operators, and calls no function of the application.
 func NameOf(f Func) string {
-	code := reflect.ValueOf(f).Pointer()
-	if code == reflect.ValueOf(Named("", nil)).Pointer() {
-		name, _ := f(askName)
-		return name
+	if known := aboutOf(f); known.name != "" {
+		return known.name
 	}
-	if own := runtime.FuncForPC(code); own != nil {
+	if own := runtime.FuncForPC(reflect.ValueOf(f).Pointer()); own != nil {
 		return strings.TrimSuffix(path.Base(own.Name()), "-fm") // of a method value
 	}
 	return "a function"
 }
 
-// askName is the request by which NameOf asks a function for its name.
-var askName = new(Request)
+// Named returns a function that does what f does, and has this name for NameOf.
+func Named(name string, f Func) Func {
+	known := aboutOf(f)
+	known.name = name
+	return described(known, f)
+}
 
-// Named returns a function that does what f does, and has this name for NameOf. All functions of this
-// package are made by it, so they have the same code, by which NameOf knows them.
+// OfBody returns a function that does what f does, and says that it reads the request's body: see
+// [ReadsBody]. Use it for functions of your own that do. Those of this package say so themselves, and what
+// calls one of them, such as [Join], says the same.
+func OfBody(f Func) Func {
+	known := aboutOf(f)
+	known.body = true
+	if known.name == "" {
+		known.name = NameOf(f)
+	}
+	return described(known, f)
+}
+
+// ReadsBody reports whether the function reads the request's body, for which it may have to wait as long as
+// the client likes. Rules call such a function only when the rules in front have allowed the request.
+func ReadsBody(f Func) bool { return f != nil && aboutOf(f).body }
+
+// about is what is known of a function without a request.
+type about struct {
+	name string
+	body bool // it reads the request's body
+	// address finds the address before it is grouped. Nil: the function finds no address.
+	address func(r *Request) (netip.Addr, error)
+	// finds reports whether the function can find this text. Nil: nothing is known.
+	finds func(text string) bool
+}
+
+// Error makes an about what a function returns.
+func (*about) Error() string { return "keyfuncs: no request" }
+
+// askAbout is the request by which aboutOf asks a function.
+var askAbout = new(Request)
+
+// described returns a function that does what f does. All functions of this package are made by it, so they
+// have the same code, by which aboutOf knows them.
 //
 //go:noinline
-func Named(name string, f Func) Func {
+func described(known about, f Func) Func {
 	return func(r *Request) (string, error) {
-		if r == askName {
-			return name, nil
+		if r == askAbout {
+			return "", &known
 		}
 		return f(r)
 	}
+}
+
+// aboutOf returns what is known of a function. It calls no function of the application.
+func aboutOf(f Func) about {
+	if reflect.ValueOf(f).Pointer() != reflect.ValueOf(described(about{}, nil)).Pointer() {
+		return about{}
+	}
+	_, known := f(askAbout)
+	return *known.(*about) //nolint:errorlint,forcetypeassert // described made the function
+}
+
+// combined returns what is known of a call of other functions.
+func combined(call string, fns []Func) about {
+	return about{name: callOf(call, fns), body: slices.ContainsFunc(fns, ReadsBody)}
+}
+
+// canFind reports whether the function can find this text, as far as that is known.
+func canFind(f Func, text string) bool {
+	known := aboutOf(f)
+	return text != "" && (known.finds == nil || known.finds(text))
 }
 
 // callOf is a call with functions as arguments.

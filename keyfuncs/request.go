@@ -104,7 +104,12 @@ func Method() Func {
 // made of letters, digits, "-", "_" and "."; internationalized names arrive as "xn--".
 func Host() Func {
 	notFound := missing("Host()")
-	return Named("Host()", func(r *Request) (string, error) {
+	finds := func(text string) bool { // a network matches the addresses in it
+		host, ok := hostText(text)
+		_, network := parsePrefix(text)
+		return ok && host == text || network
+	}
+	return described(about{name: "Host()", finds: finds}, func(r *Request) (string, error) {
 		if r.Host == "" {
 			return "", notFound
 		}

@@ -135,15 +135,14 @@ func ExampleRule_bansAndLists() {
 	defer stop()
 	ctx := context.Background()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
-	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // lists may have single addresses in them
-	nuisances := keyfuncs.NewList(address, "198.51.100.0/24")
+	nuisances := keyfuncs.NewList(keyfuncs.IP(), "198.51.100.0/24")
 	bans := bans.New(gate, "bans",
 		bans.Options{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})
 	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "api", limit.PerMinute(1)),
 		Who:   keyfuncs.IP(),
 		Deny:  nuisances,
-		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
+		Allow: keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24", "2001:db8:1:2::5"),
 		Bans:  bans,
 	}
 

@@ -125,13 +125,12 @@ func tokenBucket(gate *core.Engine) nethttpmw.Rule {
 }
 
 func banning(gate *core.Engine) nethttpmw.Rule {
-	address := keyfuncs.IP(keyfuncs.IPv6Prefix(128)) // for lists that have single addresses in them
-	deny := keyfuncs.NewList(address, "198.51.100.0/24")
+	deny := keyfuncs.NewList(keyfuncs.IP(), "198.51.100.0/24")
 	perIP := nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 		Deny:  deny,
-		Allow: keyfuncs.NewList(address, "192.0.2.0/24", "2001:db8:1:2::5"),
+		Allow: keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24", "2001:db8:1:2::5"),
 		Bans: bans.New(gate, "bans", bans.Options{
 			Refusals: 50, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour,
 		}),

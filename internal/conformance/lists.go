@@ -57,6 +57,12 @@ func listsGoFirst(s *scene) {
 	want("", inside, 200, "") // nobody is in no list of users, and is allowed by address
 	want("", outside, 400, noKey)
 	notes.want(s)
+	if err := allow.Add("2001:db8:1:2::5"); err != nil {
+		s.Fatal(err)
+	}
+	want("bob", "[2001:db8:1:2::5]", 200, "") // the address itself, before it is grouped
+	want("bob", "[2001:db8:1:2::6]", 403, unknown)
+	notes.want(s, "check own")
 	if err := errors.Join(deny.Set(), allow.Remove("192.0.2.0/24")); err != nil {
 		s.Fatal(err)
 	}
