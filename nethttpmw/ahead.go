@@ -3,6 +3,7 @@ package nethttpmw
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -67,14 +68,15 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 // takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier rules
 // take, and give back.
 //
-// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request, and
-// before one that is in the shadow of a Rollout, which has to be asked about each request to be tried out. It
-// also stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
+// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request, before
+// one that waits for the request's body, which the rules in front may refuse without, and before one that is in
+// the shadow of a Rollout, which has to be asked about each request to be tried out. It also stops at a refusal
+// that needs no memory, which is for its rule to give when its turn comes.
 func (p *Pipeline) lookAhead(
 	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
 ) (*mounted, *Refusal) {
 	for i, rule := range p.rules[from:] {
-		if rule.traits.KeepsOutcome {
+		if rule.traits.KeepsOutcome || i > 0 && rule.readsBody && bodied(req) {
 			break
 		}
 		if !rule.recalls() && rule.Rollout == nil {
@@ -95,12 +97,16 @@ func (p *Pipeline) lookAhead(
 	return nil, nil
 }
 
-// looksAhead reports whether to look ahead before the rule at i is asked: at the first rule, and after each
-// one that keeps outcomes, if another rule follows.
-func (p *Pipeline) looksAhead(i int) bool {
+// looksAhead reports whether to look ahead before the rule at i is asked: at the first rule, after each one
+// that keeps outcomes, and at each one at which the look-ahead has stopped for the request's body, if another
+// rule follows.
+func (p *Pipeline) looksAhead(i int, bodied bool) bool {
 	return i+1 < len(p.rules) && !p.rules[i].traits.KeepsOutcome &&
-		(i == 0 || p.rules[i-1].traits.KeepsOutcome)
+		(i == 0 || p.rules[i-1].traits.KeepsOutcome || bodied && p.rules[i].readsBody)
 }
+
+// bodied reports whether the request may have a body.
+func bodied(req *keyfuncs.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // recalls reports whether the rule's bans or its guard remember anything.
 func (r *mounted) recalls() bool {

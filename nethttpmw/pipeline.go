@@ -75,7 +75,8 @@ func NewPipeline(rules ...Rule) *Pipeline {
 func (p *Pipeline) Settles() bool { return p.settles }
 
 // Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
-// where a later rule would refuse the request, the earlier ones take nothing. It returns either a passage,
+// where a later rule would refuse the request, the earlier ones take nothing. A rule that reads the request's
+// body has its turn, and is looked at, when those in front have allowed the request. It returns either a passage,
 // which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal is
 // returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
 //
@@ -98,14 +99,15 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 		refusal.by(rule, req, passage)
 		return nil, refusal
 	}
+	bodied := bodied(r)
 	for i := 0; i < len(p.rules); {
 		var rule *mounted
 		var refusal *Refusal
-		if p.looksAhead(i) {
+		if p.looksAhead(i, bodied) {
 			rule, refusal = p.lookAhead(&passage.settling, req, i, ready)
 		}
 		if refusal == nil {
-			if n := p.rules[i].together; n > 1 {
+			if n := p.together(i, bodied); n > 1 {
 				rule, refusal = passage.askTogether(p.rules[i:i+n], ready[i:i+n])
 				i += n
 			} else {
@@ -130,6 +132,18 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	passage.tellRerun()
 	entered = true
 	return passage, nil
+}
+
+// together returns how many rules from the one at i on may be asked together: none in front of which the
+// request's body has to be waited for.
+func (p *Pipeline) together(i int, bodied bool) int {
+	n := p.rules[i].together
+	for k := 1; bodied && k < n; k++ {
+		if p.rules[i+k].readsBody {
+			return k
+		}
+	}
+	return n
 }
 
 // hold makes the handler's context end when a claim of the request is lost. Nobody stops it: it ends with the

@@ -25,7 +25,8 @@ type Rule struct {
 	// round trip to each master of Redis, while the process expects them to allow the request and to have an
 	// eighth of their units or permits left. If one refuses nevertheless, those behind it leave no trace: what
 	// they took is given back at once. One with less left is asked in its turn, and so is each other guard that
-	// makes claims: when the rules in front have allowed the request.
+	// makes claims: when the rules in front have allowed the request. So is a rule for which the request's body
+	// has to be read, by a key function that says so (see keyfuncs.ReadsBody), by its lists or by Cost.
 	Guard core.Guard
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
@@ -42,7 +43,7 @@ type Rule struct {
 	// repetition the same request, and nil means keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
-	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. For a rate limit it may be an estimate, which the
+	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. It may read the request's body. For a rate limit it may be an estimate, which the
 	// handler corrects: see [Spend].
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
@@ -293,6 +294,9 @@ type mounted struct {
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
+	// readsBody is whether a function of the rule reads the request's body, so that it may have to be waited for.
+	readsBody bool
+
 	sameDefer bool // as the last rule in front that has one: it is asked once per request
 
 	failures warn.Sample[failure] // of the key functions
@@ -312,11 +316,23 @@ func mount(rule Rule) (*mounted, error) {
 	m.phases = kit.PhasesOf(rule.Guard)
 	m.local, _ = rule.Guard.(kit.LocalGuard)
 	m.holder, _ = rule.Guard.(kit.Holder)
-	m.runs = runsOf(&rule)
+	m.runs, m.readsBody = runsOf(&rule), rule.readsBody(m.which())
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
 	}
 	return m, nil
+}
+
+// readsBody reports whether a function of the rule reads the request's body. Of a Cost that is not known, so
+// it is taken to do.
+func (r *Rule) readsBody(which keyfuncs.Func) bool {
+	all := append([]keyfuncs.Func{r.Who, r.What, which, r.ID, r.Origin}, r.Under...)
+	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
+		if list != nil {
+			all = append(all, list.Key())
+		}
+	}
+	return r.Cost != nil || slices.ContainsFunc(all, keyfuncs.ReadsBody)
 }
 
 // refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
