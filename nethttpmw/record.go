@@ -2,7 +2,6 @@ package nethttpmw
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -10,25 +9,27 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// keptFields are the header fields that are stored with an answer and replayed: those that say what the body
-// is and where the result is, and those that let a page of another origin read it. Every other field belongs
-// to a single response (Date, Set-Cookie), or comes from the middlewares around the rules, which add it to a
-// replayed response as well.
-var keptFields = []string{
-	"Location", "Content-Location", "Link", "Vary",
-	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers",
-	"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "ETag", "Last-Modified",
+// unkeptFields are the header fields that are not stored with an answer: those that belong to a single response
+// or to its connection, those that say how a response is cached, since replays are not, and the figures and
+// tickets of rules, of which a replay has its own. Every other field that the handler sets is kept, since
+// clients act by it: a body without its Content-Security-Policy is another one.
+var unkeptFields = map[string]bool{
+	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Content-Length": true,
+	"Server-Timing": true, "X-Request-Id": true, "X-Correlation-Id": true, "Traceparent": true,
+	"Tracestate": true, "Traceresponse": true,
+	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authenticate": true,
+	"Proxy-Authentication-Info": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+	"Age": true, "Cache-Control": true, "Cdn-Cache-Control": true, "Expires": true, "Pragma": true,
+	"Surrogate-Control": true,
+	fieldPolicy:         true, fieldLimit: true, fieldMax: true, fieldRemaining: true, fieldReset: true,
+	ReplayedHeader: true, TokenHeader: true,
 }
-
-// ofBody are the fields that have no meaning without the body.
-var ofBody = []string{"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "ETag",
-	"Last-Modified"}
 
 // lists are the fields to which the middlewares around the rules may add members of their own.
 var lists = []string{"Vary", "Access-Control-Expose-Headers"}
 
-// fieldMost is the maximum length of a field's value that is kept.
-const fieldMost = 2048
+// fieldsMost is the maximum size of the fields that are kept with an answer, names and values, in bytes.
+const fieldsMost = 8 << 10
 
 // recording is a response as it is kept for repetitions: see core.Traits.KeepsOutcome.
 type recording struct {
@@ -37,7 +38,7 @@ type recording struct {
 	header http.Header
 	around map[string]string // kept fields that were set before the handler ran, so not by it
 	fields map[string]string // kept fields that the handler has set
-	lost   bool              // its Location cannot be kept
+	lost   bool              // a field that the handler has set cannot be kept
 	length string            // the Content-Length that the handler has set
 	body   []byte
 	broken bool // the body is incomplete: too long, streamed, or a write failed
@@ -80,30 +81,60 @@ func (rec *recording) begin() {
 		return
 	}
 	rec.fields, rec.length = rec.present(), rec.header.Get("Content-Length")
-	rec.lost = rec.header.Get("Location") != "" && rec.fields["Location"] == ""
-	for name, value := range rec.around {
-		if rec.fields[name] == value {
+	size := 0
+	for name, value := range rec.fields {
+		if rec.around[name] == value {
 			delete(rec.fields, name)
+			continue
+		}
+		size += len(name) + len(value)
+		// Outcomes are stored as JSON, which would change a value that is not UTF-8.
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			rec.lost = true
+			delete(rec.fields, name)
+		}
+	}
+	if size > fieldsMost {
+		rec.lost = true
+		located := rec.fields["Location"]
+		if rec.fields = map[string]string{}; located != "" && len(located) <= fieldsMost/2 {
+			rec.fields["Location"] = located
 		}
 	}
 }
 
-// present returns the kept fields in the header now. Outcomes are stored as JSON, which would change a value
-// that is not UTF-8, so such a field is left out.
+// present returns the fields in the header now that may be kept.
 func (rec *recording) present() map[string]string {
 	fields := map[string]string{}
-	for _, name := range keptFields {
-		if value := strings.Join(rec.header.Values(name), ", "); value != "" && len(value) <= fieldMost &&
-			utf8.ValidString(value) {
-			fields[name] = value
+	hop := rec.header["Connection"] // names more fields of the connection
+	for name, values := range rec.header {
+		canonical := http.CanonicalHeaderKey(name)
+		if unkeptFields[canonical] || strings.HasPrefix(name, http.TrailerPrefix) || isListed(hop, name) {
+			continue
+		}
+		if value := strings.Join(values, ", "); value != "" {
+			fields[canonical] = value
 		}
 	}
 	return fields
 }
 
+// isListed reports whether the lines have a member of this name.
+func isListed(lines []string, name string) bool {
+	for _, line := range lines {
+		for member := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(member), name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // outcome returns what a guard that keeps maxBody bytes of a body needs to know of the response. over means
 // that the response is complete. The outcome is Incomplete if the answer is not whole: it is longer than
-// maxBody, was streamed or broke off, or the rest may still come: then it is Pending, too.
+// maxBody, was streamed or broke off, has a field that cannot be kept, or the rest may still come: then it is
+// Pending, too.
 func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 	bodiless := status == http.StatusNoContent || status == http.StatusNotModified || rec.length == "0"
 	over = over || bodiless && !rec.taken
@@ -111,7 +142,7 @@ func (rec *recording) outcome(status, maxBody int, over bool) *core.Outcome {
 		pending := rec.taken && !over
 		return &core.Outcome{Incomplete: pending, Pending: pending}
 	}
-	whole := over && (bodiless || !rec.broken && len(rec.body) <= maxBody && rec.full())
+	whole := over && !rec.lost && (bodiless || !rec.broken && len(rec.body) <= maxBody && rec.full())
 	o := &core.Outcome{Status: status, Header: rec.kept(whole), Incomplete: !whole, Pending: !over}
 	if whole {
 		o.Body = rec.body
@@ -126,17 +157,19 @@ func (rec *recording) full() bool {
 
 // replayable reports whether the response can be replayed with this status.
 func (rec *recording) replayable(status int) bool {
-	lost := rec.lost && status/100 == 3 // a redirection without its Location would be wrong
+	// a redirection without its Location would be wrong
+	lost := rec.lost && status/100 == 3 && rec.fields["Location"] == ""
 	return !rec.taken && !lost && repeatable(status)
 }
 
-// kept returns the fields to keep: without the whole body, only those that have a meaning without it.
+// kept returns the fields to keep: without the whole body, only where the result is.
 func (rec *recording) kept(whole bool) map[string]string {
+	if whole {
+		return rec.fields
+	}
 	fields := map[string]string{}
-	for name, value := range rec.fields {
-		if whole || !slices.Contains(ofBody, name) {
-			fields[name] = value
-		}
+	if location := rec.fields["Location"]; location != "" {
+		fields["Location"] = location
 	}
 	return fields
 }

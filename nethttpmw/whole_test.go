@@ -140,15 +140,22 @@ func TestCompressedAnswersAreReplayedToWhoCanReadThem(t *testing.T) {
 	}
 }
 
-// TestReplaysHaveTheFieldsOfTheAnswer: Vary, Link, Content-Disposition and the fields of CORS were dropped.
+// TestReplaysHaveTheFieldsOfTheAnswer: Vary, Link, Content-Disposition and the fields of CORS were dropped, and
+// then those by which a browser protects the page, so a replayed document ran without its sandbox.
 func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	kept := map[string]string{
 		"Content-Type": "text/csv", "Content-Disposition": `attachment; filename="orders.csv"`,
 		"Link": `</orders/1>; rel="self", </style.css>; rel="preload"`, "Content-Language": "en",
 		"Access-Control-Allow-Origin": "https://shop.example", "Access-Control-Allow-Credentials": "true",
-		"Location": "/orders/1",
+		"Location": "/orders/1", "Content-Security-Policy": "sandbox; default-src 'none'",
+		"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp",
+		"Permissions-Policy": "camera=()", "Referrer-Policy": "no-referrer",
+		"Strict-Transport-Security": "max-age=31536000", "X-Robots-Tag": "noindex", "X-Total": "7",
 	}
+	unkept := []string{"X-Request-Id", "Traceparent", "Date", "Cache-Control", "CDN-Cache-Control", "Expires",
+		"X-RateLimit-Limit", "Keep-Alive", "Trailer:X-Sum"}
 	rule := nethttpmw.HTTP(onceOf(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for name, value := range kept {
 			w.Header().Set(name, value)
@@ -156,7 +163,11 @@ func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 		w.Header().Add("Vary", "Origin, Accept-Language")
 		w.Header().Set("Access-Control-Expose-Headers", "Location")
 		w.Header().Set("Set-Cookie", "session=secret")
-		w.Header().Set("X-Request-Id", "1")
+		for _, name := range unkept {
+			w.Header().Set(name, "max-age=60")
+		}
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Set("X-Hop", "1")
 		fmt.Fprint(w, "a,b\n")
 	}))
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,13 +195,38 @@ func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 	if exposed := again.Header().Values("Access-Control-Expose-Headers"); !slices.Contains(exposed, "Location") {
 		t.Errorf("exposed are %q", exposed)
 	}
-	for _, name := range []string{"Set-Cookie", "X-Request-Id"} {
-		if again.Header().Get(name) != "" {
+	for _, name := range append(unkept, "Set-Cookie", "X-Hop", "Connection") {
+		if strings.Contains(again.Header().Get(name), "60") || name[0] != 'C' && again.Header().Get(name) != "" {
 			t.Errorf("%s is replayed", name)
 		}
 	}
 	if again.Body.String() != "a,b\n" {
 		t.Errorf("the body is %q", again.Body)
+	}
+}
+
+// TestAnswersAreNotReplayedWithoutAFieldThatCannotBeKept: the body came back without its policy.
+func TestAnswersAreNotReplayedWithoutAFieldThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"long":      "default-src " + strings.Repeat("https://a.example ", 500),
+		"not UTF-8": "default-src caf\xe9.example",
+	} {
+		app := nethttpmw.HTTP(onceOf(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Security-Policy", value)
+			w.Header().Set("Location", "/pages/1")
+			fmt.Fprint(w, "<script>")
+		}))
+		for _, want := range []int{http.StatusOK, http.StatusConflict} {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", `"policy"`)
+			w := httptest.NewRecorder()
+			app.ServeHTTP(w, r)
+			if w.Code != want || w.Header().Get("Location") != "/pages/1" ||
+				want != http.StatusOK && strings.Contains(w.Body.String(), "<script>") {
+				t.Errorf("%s: %d %v %s, want %d", name, w.Code, w.Header(), w.Body, want)
+			}
+		}
 	}
 }
 
