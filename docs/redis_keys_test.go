@@ -225,7 +225,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	leaver := check(room, core.Attempt{Actor: "ann"})
 	must(room.Leave(ctx, leaver))
 	check(room, core.Attempt{Actor: "bob"})
-	many := []any{"", 2, 600_000, 120_000, 30_000, 25_000, 86_400_000, 0, 0, "0 0    open  ", 1, 1}
+	many := []any{"", 2, 600_000, 120_000, 30_000, 25_000, 86_400_000, 0, 0, "0 0   open   s", 1, 1}
 	join := script.New("join", lua.Source("waitingroom/join"), script.AtMostOnce)
 	_, err = gate.RunWithin(ctx, time.Second, join, keysOfRoom(room), many...) // one is called, one waits
 	must(err)

@@ -109,10 +109,8 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	switch {
 	case !ok:
 		err = v.arrive(ctx, reason)
-	case t.isPass():
-		err = v.come(ctx, t)
 	default:
-		err = v.wait(ctx, t)
+		err = v.come(ctx, t)
 	}
 	if err != nil {
 		return core.Decision{Guard: g.Name(), Attempt: a}, err
@@ -135,7 +133,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		v.refuse(reason, ticket{}, 0)
 		return nil
 	}
-	args := v.args()
+	args := v.args("")
 	value, err := v.Engine().RunJoined(ctx, v.Engine().Deadline(), script.Joint{
 		Script: joinScript, Group: v.keys[0], Keys: v.keys, Args: args, Own: 1, Replies: shareNumbers,
 	}, joinScript, v.keys, append(args, 1)...)
@@ -143,16 +141,19 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		return err
 	}
 	r := script.ReadReply(value, 5, 5)
-	now, base, index, called := r.Number(), parse(r.Text()), r.Number(), r.Flag()
+	now, base, index, called, lobby := r.Number(), r.Number(), r.Number(), r.Flag(), r.Number()
 	if r.Err != nil {
 		return r.Err
 	}
 	v.now = max(v.now, now)
-	t := newTicket(base, index, v.d.Attempt.Actor)
-	if called {
-		for last := v.highest.Load(); index > last && !v.highest.CompareAndSwap(last, index); {
-			last = v.highest.Load()
+	if base != v.picture.base || (lobby < 0) != (v.picture.lobby == "") { // the room was made, or has opened
+		if v.picture, err = v.ask(ctx, nil, nil); err != nil {
+			return err
 		}
+	}
+	t := newTicket(base, v.picture.opens, index, v.d.Attempt.Actor)
+	if called {
+		v.raise(index)
 		return v.enter(ctx, t, reason)
 	}
 	v.tell(index)
@@ -163,7 +164,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 // shareNumbers gives each of several visitors one of the numbers.
 func shareNumbers(reply any, n int) []any {
 	r := script.ReadReply(reply, 5, 5)
-	now, base, index, called, lobby := r.Number(), r.Text(), r.Number(), r.Number(), r.Number()
+	now, base, index, called, lobby := r.Number(), r.Number(), r.Number(), r.Number(), r.Number()
 	if r.Err != nil {
 		return nil
 	}
@@ -181,16 +182,60 @@ func parse(text string) int64 {
 	return n
 }
 
-// come takes the pass of a visitor. While it is valid, nobody is asked.
+// come takes the ticket of a visitor. That of another room, or of one who was away for too long, makes them
+// somebody who has just come.
 func (v *visit) come(ctx context.Context, t ticket) error {
-	member := t.member(v.picture.place(t.index))
-	same := t.base == parse(v.picture.base)
+	if err := v.bringBack(ctx, t); err != nil {
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		v.refuse(ReasonWaiting, t, t.place)
+		return nil
+	}
+	member := t.member(v.picture.place(t))
 	switch {
-	case !same || v.now >= t.end || v.picture.left[member] > 0:
+	case t.base != v.picture.base || v.ended(t) || v.picture.left[member] > 0:
 		return v.arrive(ctx, ReasonWaiting)
-	case v.now >= t.until:
+	case !t.isPass() || v.now >= t.until:
 		return v.wait(ctx, t)
 	}
+	return v.pass(t, member)
+}
+
+// ended reports whether a pass has ended, or a number has lost its place. While nobody could ask, none does.
+func (v *visit) ended(t ticket) bool {
+	if t.isPass() {
+		return v.now >= t.end
+	}
+	return v.now >= t.until && v.now >= v.picture.back+v.options.Away.Milliseconds()
+}
+
+// bringBack looks for the room of a valid ticket: a later one than the process knows, or one that Redis and all
+// processes have lost while it was waited for. That is made again from the ticket, if the present room is of the
+// same opening, and was made less than an interval ago.
+func (v *visit) bringBack(ctx context.Context, t ticket) (err error) {
+	p, known := v.picture, ""
+	switch {
+	case t.base == p.base || v.now >= max(t.until, t.end):
+		return nil
+	case t.base < p.base:
+		if t.opens != p.opens || v.now >= p.base+v.options.interval().Milliseconds() {
+			return nil
+		}
+		lobby := p.lobby
+		if lobby != "" {
+			lobby = "0" // the ticket has its place
+		}
+		known = p.as(t.base, max(t.index, t.place, firstPlace-1), lobby)
+	}
+	if p, err = v.askAs(ctx, known, nil, nil); err == nil {
+		v.picture = p
+	}
+	return err
+}
+
+// pass lets a visitor in who has a valid pass. Nobody is asked.
+func (v *visit) pass(t ticket, member string) error {
 	v.mu.Lock()
 	if len(v.used) < held {
 		v.used[member] = pass{member, t.mark(), t.until, t.end}
@@ -208,15 +253,13 @@ func (v *visit) come(ctx context.Context, t ticket) error {
 // their turn, once for each picture.
 func (v *visit) wait(ctx context.Context, t ticket) error {
 	p := v.picture
-	place := p.place(t.index)
+	place := p.place(t)
 	state, _ := v.stands(p)
-	told := v.note(place)
+	told, called := v.note(place)
 	switch {
-	case t.base != parse(p.base):
-		return v.enter(ctx, t, ReasonWaiting)
 	case told:
 	case t.isPass(), state == open && p.lobby != "" && v.now >= p.quiet &&
-		(place <= p.high || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
+		(called || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
 	v.refuse(ReasonWaiting, t, place)
@@ -224,15 +267,16 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 }
 
 // note notes that the holder of a place is here. It reports whether Redis has told them since the picture
-// that they have to wait.
-func (v *visit) note(place int64) (told bool) {
+// that they have to wait, and whether they are called.
+func (v *visit) note(place int64) (told, called bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.seen) < held {
 		v.seen[place] = struct{}{}
 	}
 	_, told = v.told[place]
-	return told
+	called = v.calls[place] >= v.now || v.picture.full && place <= max(v.picture.high, v.highest.Load())
+	return told, called
 }
 
 // tell notes that Redis has told the holder of a place to wait.
@@ -247,7 +291,7 @@ func (v *visit) tell(place int64) {
 // enter asks whether the visitor may enter.
 func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 	for again := false; ; again = true {
-		place := v.picture.place(t.index)
+		place := v.picture.place(t)
 		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
 		if err != nil {
 			return v.stay(err, t)
@@ -257,20 +301,24 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 		v.now = max(v.now, r.Number())
 		switch answer {
 		case "in":
-			t.until, t.end = r.Number(), r.Number()
+			t.until, t.end, t.place = r.Number(), r.Number(), place
 			v.d.Token = v.tickets.sign(&t)
 			v.let(t, core.SourceRedis)
 		case "moved":
-			t.base, t.index = parse(r.Text()), r.Number()
+			t.index = r.Number()
+			t.place = t.index
 			v.tell(t.index)
 			v.refuse(reason, t, t.index)
 		case "over":
 			return v.arrive(ctx, reason)
-		case "stale": // the room has opened, or has been lost, since the picture
+		case "stale": // the room has opened, or is another one, since the picture
 			if v.picture, err = v.ask(ctx, nil, nil); err != nil {
 				return err
 			}
-			if !again {
+			switch {
+			case t.base != v.picture.base && !again:
+				return v.arrive(ctx, reason)
+			case !again:
 				continue
 			}
 			v.refuse(reason, t, place)
@@ -292,7 +340,7 @@ func (v *visit) stay(err error, t ticket) error {
 	case t.isPass() && v.Engine().Now().Sub(v.picture.sent) >= stale:
 		v.let(t, core.SourceRemembered)
 	default:
-		v.refuse(ReasonWaiting, t, v.picture.place(t.index))
+		v.refuse(ReasonWaiting, t, v.picture.place(t))
 		v.d.RetryAfter = min(v.d.RetryAfter, max(v.options.Idle/4, time.Second))
 	}
 	return nil
@@ -313,10 +361,9 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	state, text := v.stands(p)
 	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
 	if p.lobby == "" && state == open {
-		w.State, w.Opens = "lobby", v.options.Opens
+		w.State, w.Opens = "lobby", time.UnixMilli(p.opens).In(v.options.Opens.Location())
 	}
-	v.give(t)
-	if drawn := parse(p.lobby); v.options.Draw && t.index >= firstPlace &&
+	if drawn := parse(p.lobby); p.draws && t.index >= firstPlace &&
 		(p.lobby == "" || t.index-firstPlace < drawn) {
 		w.Number, w.Commitment = t.index-firstPlace, p.commitment
 		if p.lobby != "" {
@@ -326,6 +373,9 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	switch {
 	case state == closed:
 		v.d.Reason = core.ReasonClosed
+		if t.base > 0 {
+			v.d.RetryAfter = v.poll(w) // the line may go on
+		}
 	case w.State == "lobby":
 		v.d.RetryAfter = v.poll(w)
 	default:
@@ -334,11 +384,25 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 		v.d.RetryAfter = v.poll(w)
 	}
 	v.d.SetClaim(w)
+	v.give(t, place)
 }
 
-// give gives the visitor a ticket, unless it is the one that they have, signed by the only secret.
-func (v *visit) give(t ticket) {
-	if t.base == 0 || t == v.sent && len(v.tickets.macs) == 1 {
+// give gives the visitor a ticket, unless it is the one that they have, signed by the only secret. A number is
+// renewed, unless it was half a poll ago.
+func (v *visit) give(t ticket, place int64) {
+	if t.base == 0 {
+		return
+	}
+	if !t.isPass() && t.base == v.picture.base {
+		if v.picture.lobby != "" {
+			t.place = place
+		}
+		until := v.now + max(v.options.Away, 2*v.d.RetryAfter).Milliseconds()
+		if until-t.until >= v.options.Poll.Milliseconds()/2 {
+			t.until, t.opens = until, v.picture.opens
+		}
+	}
+	if t == v.sent && len(v.tickets.macs) == 1 {
 		return
 	}
 	if token := v.tickets.sign(&t); token != v.d.Attempt.Token {
@@ -350,7 +414,7 @@ func (v *visit) give(t ticket) {
 func (v *visit) poll(w waits) time.Duration {
 	poll := v.options.Poll
 	if w.State == "lobby" {
-		if left := time.Duration(v.options.Opens.UnixMilli()-v.now) * time.Millisecond; left > poll {
+		if left := time.Duration(v.picture.opens-v.now) * time.Millisecond; left > poll {
 			return min(left, 5*time.Minute) + rand.N(poll)
 		}
 	}

@@ -43,13 +43,13 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 		s := Status{State: state, Text: script.Decode(text), Capacity: p.capacity(g.options.Capacity),
 			Inside: p.inside, Called: p.called, Waiting: p.counts[len(p.counts)-1], Given: p.last - firstPlace + 1,
 			Entered: p.entered, Missed: p.missed}
-		if g.options.Draw {
+		if p.draws {
 			s.Commitment = p.commitment
 		}
 		switch {
 		case p.lobby == "" && state == open:
 			s.State = "lobby"
-		case g.options.Draw && p.lobby != "":
+		case p.draws && p.lobby != "":
 			s.Seed = p.seed
 		}
 		return s, nil
@@ -115,7 +115,7 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 			if err == nil {
 				p, err = g.ask(ctx, nil, nil)
 			}
-			if err == nil && t.base != parse(p.base) {
+			if err == nil && t.base != p.base {
 				return nil // the room was lost, and the pass with it
 			}
 		}
@@ -125,7 +125,7 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 
 // leave gives a pass or a place back. It reports whether the picture was good enough.
 func (g *Guard) leave(ctx context.Context, p *picture, t ticket) (known bool, err error) {
-	place := p.place(t.index)
+	place := p.place(t)
 	value, err := g.run(ctx, leaveScript, p.lobby, t.base, place, t.name(), t.mark())
 	if err != nil {
 		return false, err

@@ -17,8 +17,11 @@ type picture struct {
 	sent time.Time // when the call was sent that brought it
 	now  int64     // the room's clock, in milliseconds
 
-	base                     string
-	last, high               int64
+	base, opens              int64 // the moments at which the room was made, and at which it opens; 0: it is open
+	draws                    bool  // the places of those who came before are drawn
+	last, high               int64 // numbers: the last one, and the highest that was called
+	back                     int64 // when the room was asked again after an interval in which nobody asked
+	full                     bool  // more places were called than the picture tells
 	free, inside, called     int64
 	lobby                    string // how many came before the opening; empty: not open yet
 	quiet, entered, missed   int64
@@ -32,7 +35,7 @@ type picture struct {
 	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
 	rate                     float64          // visitors per second who enter
 	rated                    *picture         // a picture from which the rate is measured
-	known                    any              // the room as scripts take it, should Redis have lost it
+	known                    string           // the room as scripts take it, should Redis have lost it
 }
 
 // The states of a room.
@@ -42,8 +45,8 @@ const (
 	closed = "closed"
 )
 
-// unknown is the room as the scripts take it from a process that has no picture: they make one with the seed.
-func unknown(seed string) string { return "0 " + strconv.Itoa(firstPlace-1) + "  " + seed + " open  " }
+// unknown is the room as the scripts take it from a process that does not know it.
+var unknown = "0 " + strconv.Itoa(firstPlace-1) + "   open  "
 
 // clock is the room's clock at a moment of this process. It is never behind: it counts from when the picture
 // was asked for.
@@ -51,12 +54,15 @@ func (p *picture) clock(now time.Time) int64 {
 	return p.now + max(now.Sub(p.sent), 0).Milliseconds() + 1
 }
 
-// place is the place of an arrival in the line.
-func (p *picture) place(index int64) int64 {
-	if i := index - firstPlace; i >= 0 && i < int64(len(p.drawn)) {
+// place is the place of a ticket in the line.
+func (p *picture) place(t ticket) int64 {
+	if t.place > 0 {
+		return t.place
+	}
+	if i := t.index - firstPlace; i >= 0 && i < int64(len(p.drawn)) {
 		return firstPlace + int64(p.drawn[i])
 	}
-	return index
+	return t.index
 }
 
 // ahead is how many are here who have a lower place. highest is the last place that was called since the
@@ -140,28 +146,33 @@ func (g *Guard) touch(p *picture) {
 func (g *Guard) tick(ctx context.Context) error {
 	g.askWhetherOver(ctx)
 	g.mu.Lock()
-	seen, used := g.seen, g.used
+	before, seen, used := g.picture.Load(), g.seen, g.used
 	g.seen, g.used = map[int64]struct{}{}, map[string]pass{}
 	g.mu.Unlock()
-	places, passes := slices.Collect(maps.Keys(seen)), slices.Collect(maps.Keys(used))
+	places, passes, more := slices.Collect(maps.Keys(seen)), slices.Collect(maps.Keys(used)), 20
 	for {
 		np := min(len(places), most)
 		nu := min(len(passes), (most-np)/2)
-		if _, err := g.ask(ctx, places[:np], passesOf(used, passes[:nu])); err != nil {
-			g.again(places, passes, used)
+		p, err := g.ask(ctx, places[:np], passesOf(used, passes[:nu]))
+		if err != nil {
+			g.again(before, places, passes, used)
 			return err
 		}
 		places, passes = places[np:], passes[nu:]
-		if len(places)+len(passes) == 0 {
+		if len(places)+len(passes) == 0 && (!p.full || more == 0) {
 			return nil
 		}
+		more--
 	}
 }
 
-// again keeps for the next call what could not be sent.
-func (g *Guard) again(places []int64, passes []string, used map[string]pass) {
+// again keeps for the next call what could not be sent, unless numbers have other places by now.
+func (g *Guard) again(before *picture, places []int64, passes []string, used map[string]pass) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if p := g.picture.Load(); before != nil && (p.base != before.base || p.lobby != before.lobby) {
+		return
+	}
 	for _, place := range places {
 		if len(g.seen) < held {
 			g.seen[place] = struct{}{}
@@ -191,12 +202,20 @@ func passesOf(used map[string]pass, members []string) []pass {
 
 // ask sends some of what the process has heard, and sets the picture that comes back.
 func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*picture, error) {
+	return g.askAs(ctx, "", places, passes)
+}
+
+// askAs does so with what is known of a room that Redis has lost; "": what the process knows.
+func (g *Guard) askAs(ctx context.Context, known string, places []int64, passes []pass) (*picture, error) {
 	before := g.picture.Load()
 	lobby, since := "", int64(0)
 	if before != nil {
 		lobby, since = before.lobby, before.since
 	}
-	more := []any{lobby, since, len(places)}
+	g.mu.Lock()
+	heard := g.heard
+	g.mu.Unlock()
+	more := []any{lobby, since, heard, len(places)}
 	for _, place := range places {
 		more = append(more, place)
 	}
@@ -204,11 +223,11 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 		more = append(more, u.member, u.mark, u.until, u.end)
 	}
 	sent := g.Engine().Now()
-	value, err := g.run(ctx, tickScript, more...)
+	value, err := g.runAs(ctx, known, tickScript, more...)
 	if err != nil {
 		return nil, err
 	}
-	p, untils, err := readPicture(value, len(passes))
+	p, untils, calls, err := readPicture(value, len(passes))
 	if err != nil {
 		return nil, err
 	}
@@ -222,39 +241,101 @@ func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*pictur
 			g.renewed.Set(asked, until, script.DurationOf(until-p.now, time.Millisecond))
 		}
 	}
-	return g.replace(before, p), nil
+	g.tellOfOpenings(before, p)
+	return g.replace(before, p, calls), nil
 }
 
 // replace sets the picture. It returns the one that the process has then.
-func (g *Guard) replace(before, p *picture) *picture {
+func (g *Guard) replace(before, p *picture, calls []call) *picture {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	last := g.picture.Load()
-	switch {
-	case last != before && last.base == p.base && last.now > p.now:
+	if last != before && last.base == p.base && last.now > p.now {
+		g.hear(calls, last)
 		return last // it was asked for later, and has come sooner
-	case before != nil && (before.base != p.base || before.lobby != p.lobby): // numbers have other places now
+	}
+	if last != nil && (last.base != p.base || last.lobby != p.lobby) { // numbers have other places now
 		clear(g.seen)
 		clear(g.used)
 	}
-	if before != nil && before.base != p.base {
+	if last != nil && last.base != p.base {
+		clear(g.calls)
+		g.heard = 0
 		g.highest.Store(0)
 	}
+	if p.seed == g.seed { // the next room has another one
+		g.seed = newSeed()
+	}
+	g.hear(calls, p)
 	clear(g.told)
 	g.picture.Store(p)
 	return p
 }
 
-func readPicture(value any, passes int) (*picture, []int64, error) {
-	r := script.ReadReply(value, 16+passes, 16+passes+2*most)
-	p := &picture{now: r.Number(), base: r.Text(), last: r.Number(), high: r.Number(), free: r.Number(),
+// A call says that the holder of a place should ask, and until when they may enter; 0: the place has been used.
+type call struct{ place, until int64 }
+
+// hear notes calls, and forgets those that have ended.
+func (g *Guard) hear(calls []call, p *picture) {
+	for _, c := range calls {
+		if c.until > 0 {
+			g.heard = max(g.heard, c.until)
+			g.raise(c.place)
+		} else { // they have entered, unheard, or are the second holder of the number
+			c.until = p.now + g.options.Away.Milliseconds()
+		}
+		g.calls[c.place] = c.until
+	}
+	for place, until := range g.calls {
+		if until < p.now {
+			delete(g.calls, place)
+		}
+	}
+}
+
+// raise notes that a place was called.
+func (g *Guard) raise(place int64) {
+	for last := g.highest.Load(); place > last && !g.highest.CompareAndSwap(last, place); {
+		last = g.highest.Load()
+	}
+}
+
+// tellOfOpenings logs what an operator may not expect: another release has a later opening, or the room began
+// anew.
+func (g *Guard) tellOfOpenings(last, p *picture) {
+	own := g.options.opens()
+	switch {
+	case last != nil && last.base != p.base:
+		g.Logger().Info("gatehouse: a waiting room has begun anew", "guard", g.Name(), "opens", p.opensAt(),
+			"opened_before", last.opensAt())
+	case p.opens > max(own, p.now) && (last == nil || last.opens != p.opens):
+		g.Logger().Warn("gatehouse: a waiting room opens later than this process says: the latest opening holds "+
+			"that a process has named", "guard", g.Name(), "opens", p.opensAt(), "options", g.options.Opens)
+	}
+}
+
+func (p *picture) opensAt() time.Time { return time.UnixMilli(p.opens).UTC() }
+
+// mostCalls is how many calls a picture tells, besides used places.
+const mostCalls = 1000
+
+func readPicture(value any, passes int) (*picture, []int64, []call, error) {
+	r := script.ReadReply(value, 20+passes, 20+passes+2*mostCalls+4*most)
+	p := &picture{now: r.Number(), base: r.Number(), last: r.Number(), high: r.Number(), free: r.Number(),
 		inside: r.Number(), called: r.Number(), lobby: r.Text(), quiet: r.Number(), entered: r.Number(),
-		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text()}
+		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text(),
+		opens: r.Number(), draws: r.Flag(), back: r.Number()}
 	count := strings.Fields(r.Text())
+	calls := make([]call, min(max(r.Number(), 0), mostCalls+most))
 	untils := make([]int64, passes)
 	for i := range untils {
 		untils[i] = r.Number()
 	}
+	for i := range calls {
+		calls[i] = call{parse(r.Text()), parse(r.Text())}
+	}
+	n := len(calls)
+	p.full = n >= mostCalls && calls[n-mostCalls].until > 0
 	p.left = map[string]int64{}
 	for r.More() {
 		member := r.Text()
@@ -262,11 +343,16 @@ func readPicture(value any, passes int) (*picture, []int64, error) {
 		p.left[member] = p.since
 	}
 	if r.Err != nil {
-		return nil, nil, r.Err
+		return nil, nil, nil, r.Err
 	}
 	p.commitment = Commitment(p.seed)
-	p.known = fmt.Sprintf("%s %d %s %s %s %s %s", p.base, p.last, p.lobby, p.seed, p.state, p.limit, p.text)
-	return p, untils, p.count(count)
+	p.known = p.as(p.base, p.last, p.lobby)
+	return p, untils, calls, p.count(count)
+}
+
+// as returns the room as scripts take it, with another number, and another lobby.
+func (p *picture) as(base, last int64, lobby string) string {
+	return fmt.Sprintf("%d %d %s %s %s %s %s", base, last, lobby, p.seed, p.state, p.limit, p.text)
 }
 
 // count reads how many are here.

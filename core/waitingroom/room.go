@@ -50,10 +50,15 @@ type Options struct {
 	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll and a second, since
 	// they hear of it when they ask next. Default 1.5 Poll and a second.
 	Grace time.Duration
-	// Opens is when the room opens. Before, all who come wait in its lobby. Zero: it is open.
+	// Away is how long a visitor who waits keeps their place without asking, 3 Poll to Keep. Afterwards they are
+	// somebody who has just come. Default 10 Poll, or Keep if that is shorter.
+	Away time.Duration
+	// Opens is when the room opens. Before, all who come wait in its lobby. The first of them enter 1.25 Poll and
+	// a second after the opening, when all have had time to say that they are here. A room is of one opening: a
+	// later one begins a new room, with new numbers, once the former has opened, and moves the opening of a room
+	// that has not. Of several processes, the latest opening holds. Zero: it is open.
 	Opens time.Time
-	// Draw says that the order of all who came before the opening is drawn, however early they came. The first
-	// of them enter 1.25 Poll and a second after the opening, when all have had time to say that they are here.
+	// Draw says that the order of all who came before the opening is drawn, however early they came.
 	Draw bool
 	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
 	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
@@ -95,7 +100,6 @@ type Guard struct {
 	keys    []string
 	fixed   []any
 	tickets signer
-	seed    string // for a room that this process makes
 
 	picture atomic.Pointer[picture]
 	asking  sync.Mutex // of the first picture
@@ -104,10 +108,13 @@ type Guard struct {
 	failed  warn.Sample[string]
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
-	mu   sync.Mutex
-	seen map[int64]struct{} // places of visitors who are here and wait, since the last picture
-	used map[string]pass    // passes that were used since
-	told map[int64]struct{} // places of those whom Redis has told since to wait
+	mu    sync.Mutex
+	seed  string             // for the next room that this process makes; secret
+	calls map[int64]int64    // of whom to ask Redis: places that are called, until when, and some that were used
+	heard int64              // the last end of a call
+	seen  map[int64]struct{} // places of visitors who are here and wait, since the last picture
+	used  map[string]pass    // passes that were used since
+	told  map[int64]struct{} // places of those whom Redis has told since to wait
 
 	renewed *kit.Recall[string, int64] // until when passes were renewed
 }
@@ -134,15 +141,14 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("%v (guard %q)", err, name))
 	}
-	var seed [32]byte
-	_, _ = rand.Read(seed[:]) // cannot fail
 	g := &Guard{
 		Base: kit.Register(e, "waitingroom", name, joinScript, enterScript, tickScript, leaveScript,
 			setScript),
 		options: options,
 		fixed:   options.fixed(),
 		tickets: newSigner(name, options.Secrets),
-		seed:    hex.EncodeToString(seed[:]),
+		seed:    newSeed(),
+		calls:   map[int64]int64{},
 		seen:    map[int64]struct{}{},
 		used:    map[string]pass{},
 		told:    map[int64]struct{}{},
@@ -170,6 +176,9 @@ func (o *Options) complete() {
 	if o.Keep == 0 {
 		o.Keep = 24 * time.Hour
 	}
+	if o.Away == 0 {
+		o.Away = min(10*o.Poll, o.Keep)
+	}
 	o.PageStatus = cmp.Or(o.PageStatus, 200)
 	o.ProgramStatus = cmp.Or(o.ProgramStatus, 429)
 }
@@ -184,6 +193,7 @@ func (o *Options) check() error {
 		{"Poll", o.Poll, time.Second, 5 * time.Minute},
 		{"Grace", o.Grace, o.interval(), time.Hour}, // 1.25 Poll and a second at least
 		{"Keep", o.Keep, time.Minute, 30 * 24 * time.Hour},
+		{"Away", o.Away, min(3*o.Poll, o.Keep), o.Keep},
 	} {
 		if span.is < span.least || span.is > span.most {
 			return fmt.Errorf("waitingroom: %s is %v: set %v to %v", span.name, span.is, span.least, span.most)
@@ -221,27 +231,55 @@ func (g *Guard) Traits() core.Traits {
 // Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
-// fixed returns the arguments that are the same for all calls: those between now and the known room.
+// fixed returns the arguments that are the same for all calls: those between now and the opening.
 func (o *Options) fixed() []any {
-	opens := int64(0)
-	if !o.Opens.IsZero() {
-		opens = o.Opens.UnixMilli()
-	}
 	return []any{o.Capacity, o.Pass.Milliseconds(), o.Idle.Milliseconds(), o.Grace.Milliseconds(),
-		o.interval().Milliseconds(), o.Keep.Milliseconds(), opens, kit.FlagOf(o.Draw)}
+		o.interval().Milliseconds(), o.Keep.Milliseconds()}
 }
 
-// args returns the arguments that all scripts have, and more.
-func (g *Guard) args(more ...any) []any {
-	known := any(unknown(g.seed))
-	if p := g.picture.Load(); p != nil {
+// opens is when the room opens, in milliseconds since 1970; 0: it is open.
+func (o *Options) opens() int64 {
+	if o.Opens.IsZero() {
+		return 0
+	}
+	return max(o.Opens.UnixMilli(), 0)
+}
+
+func newSeed() string {
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // cannot fail
+	return hex.EncodeToString(seed[:])
+}
+
+// args returns the arguments that all scripts have, and more. The opening is that of the room, unless the
+// options have a later one. A room of another opening, or which Redis has let go, is none that was lost. known is
+// what is known of the room; "": what the process knows.
+func (g *Guard) args(known string, more ...any) []any {
+	opens, draws := g.options.opens(), g.options.Draw
+	p := g.picture.Load()
+	if p != nil && p.opens > opens {
+		opens, draws = p.opens, p.draws
+	}
+	switch {
+	case known != "":
+	case p == nil || p.opens < opens || g.Engine().Now().Sub(p.sent) >= g.options.Keep:
+		known = unknown
+	default:
 		known = p.known
 	}
-	args := append(make([]any, 0, 2+len(g.fixed)+len(more)), g.Engine().ScriptNow(time.Millisecond))
-	return append(append(append(args, g.fixed...), known), more...)
+	g.mu.Lock()
+	known += " " + g.seed
+	g.mu.Unlock()
+	args := append(make([]any, 0, 4+len(g.fixed)+len(more)), g.Engine().ScriptNow(time.Millisecond))
+	return append(append(append(args, g.fixed...), opens, kit.FlagOf(draws), known), more...)
 }
 
 // run runs a script within the deadline.
 func (g *Guard) run(ctx context.Context, s *script.Script, more ...any) (any, error) {
-	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), s, g.keys, g.args(more...)...)
+	return g.runAs(ctx, "", s, more...)
+}
+
+// runAs does so with what is known of the room: see args.
+func (g *Guard) runAs(ctx context.Context, known string, s *script.Script, more ...any) (any, error) {
+	return g.Engine().RunWithin(ctx, g.Engine().Deadline(), s, g.keys, g.args(known, more...)...)
 }

@@ -14,18 +14,20 @@ import (
 // A ticket is what a visitor keeps: a number in the line, or a pass. It is signed, so Redis need not know who
 // waits.
 type ticket struct {
-	base  int64   // the room that gave the number
+	base  int64   // the moment at which the room was made that gave the number
+	opens int64   // the opening of that room
 	index int64   // in the order of arrival
+	place int64   // in the line; 0: the room was not open yet
 	id    [6]byte // tells visitors apart whose number is the same, which a failover may give twice
 	who   [8]byte // of the actor
-	// Of a pass: it is valid until, and can be renewed to the end, in milliseconds of the room's clock. Of a
-	// number they are 0.
+	// until says until when a pass is valid, or a number keeps its place, unless it is renewed. A pass can be
+	// renewed to the end; of a number that is 0. All in milliseconds of the room's clock.
 	until, end int64
 }
 
 // newTicket makes one for a number.
-func newTicket(base, index int64, actor string) ticket {
-	t := ticket{base: base, index: index, who: whoOf(actor)}
+func newTicket(base, opens, index int64, actor string) ticket {
+	t := ticket{base: base, opens: opens, index: index, who: whoOf(actor)}
 	_, _ = rand.Read(t.id[:]) // cannot fail
 	return t
 }
@@ -46,10 +48,9 @@ func (t *ticket) name() string { return base64.RawURLEncoding.EncodeToString(t.i
 // member is what sets of those inside have for the visitor.
 func (t *ticket) member(place int64) string { return strconv.FormatInt(place, 10) + ":" + t.name() }
 
-// The sizes of a ticket: base, index, id, who; then until and end.
+// The sizes of a ticket: id and who, and six numbers; and of its code.
 const (
-	sizeOfNumber = 8 + 8 + 6 + 8
-	sizeOfPass   = sizeOfNumber + 8 + 8
+	sizeOfTicket = 6 + 8 + 6*8
 	sizeOfMAC    = 16
 )
 
@@ -81,40 +82,32 @@ func (s *signer) sum(i int, text, to []byte) []byte {
 
 // sign returns the ticket as text.
 func (s *signer) sign(t *ticket) string {
-	b := make([]byte, 0, sizeOfPass+sizeOfMAC)
-	b = binary.BigEndian.AppendUint64(b, uint64(t.base))
-	b = binary.BigEndian.AppendUint64(b, uint64(t.index))
-	b = append(append(b, t.id[:]...), t.who[:]...)
-	if t.isPass() {
-		b = binary.BigEndian.AppendUint64(b, uint64(t.until))
-		b = binary.BigEndian.AppendUint64(b, uint64(t.end))
+	b := append(append(make([]byte, 0, sizeOfTicket+sizeOfMAC), t.id[:]...), t.who[:]...)
+	for _, n := range [...]int64{t.base, t.opens, t.index, t.place, t.until, t.end} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return base64.RawURLEncoding.EncodeToString(s.sum(0, b, b))
 }
 
 // read returns the ticket of a text that one of the secrets has signed.
 func (s *signer) read(text string) (t ticket, ok bool) {
-	var room [sizeOfPass + sizeOfMAC]byte
-	if n := base64.RawURLEncoding.DecodedLen(len(text)); n != sizeOfNumber+sizeOfMAC && n != len(room) {
+	var room [sizeOfTicket + sizeOfMAC]byte
+	if base64.RawURLEncoding.DecodedLen(len(text)) != len(room) {
 		return t, false
 	}
-	n, err := base64.RawURLEncoding.Strict().Decode(room[:], []byte(text))
-	if err != nil {
+	if _, err := base64.RawURLEncoding.Strict().Decode(room[:], []byte(text)); err != nil {
 		return t, false
 	}
-	b, code := room[:n-sizeOfMAC], room[n-sizeOfMAC:n]
+	b, code := room[:sizeOfTicket], room[sizeOfTicket:]
 	for i := range s.macs {
 		var sum [sizeOfMAC]byte
 		if hmac.Equal(s.sum(i, b, sum[:0]), code) {
-			t.base, t.index = number(b[0:]), number(b[8:])
-			t.id, t.who = [6]byte(b[16:]), [8]byte(b[22:])
-			if len(b) == sizeOfPass {
-				t.until, t.end = number(b[30:]), number(b[38:])
+			t.id, t.who = [6]byte(b), [8]byte(b[6:])
+			for i, n := range [...]*int64{&t.base, &t.opens, &t.index, &t.place, &t.until, &t.end} {
+				*n = int64(binary.BigEndian.Uint64(b[14+8*i:]))
 			}
 			return t, true
 		}
 	}
 	return t, false
 }
-
-func number(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }

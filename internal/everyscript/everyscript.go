@@ -100,10 +100,13 @@ func Steps() []Step {
 	}
 	room := []string{"r{room}:room", "r{room}:here", "r{room}:seen", "r{room}:taken", "r{room}:inside",
 		"r{room}:passes", "r{room}:called", "r{room}:left"}
-	inRoom := func(now string, args ...string) []string {
-		return append([]string{now, "1", "60000", "30000", "10000", "5000", "60000", "0", "0", "0 65535  s open  "},
-			args...)
+	roomAs := func(known string) func(now string, args ...string) []string {
+		return func(now string, args ...string) []string {
+			return append([]string{now, "1", "60000", "30000", "10000", "5000", "60000", "0", "0", known + " s2"},
+				args...)
+		}
 	}
+	newRoom, inRoom := roomAs("0 65535   open  "), roomAs("10000000 65537 0 s open  ")
 	return []Step{
 		{"limit/sliding_window", log("a")[:1], oneLimit("", "1"), "1 1 X 1 X"},
 		{"limit/sliding_window", log("a")[:1], oneLimit("", "1"), "1 0 X 1 X"},
@@ -654,23 +657,27 @@ func Steps() []Step {
 		{"control/set", desk, []string{"limits|api|", "0 5/s", "ops", "", "decide 5/s", "limits|api|", "0",
 			"d{desk}:changed", "65700"}, "1"},
 		{"control/read", desk, []string{"", "65800"}, "65800 limits|api| 0 5/s = X-X"},
-		{"waitingroom/join", room, inRoom("10000000", "", ""), "10000000 10000 65536 1 0"},
-		{"waitingroom/enter", room, inRoom("10000100", "0", "10000", "65536", "a", "1", "0"),
+		{"waitingroom/join", room, newRoom("10000000", "", ""), "10000000 10000000 65536 1 0"},
+		{"waitingroom/enter", room, inRoom("10000100", "0", "10000000", "65536", "a", "1", "0"),
 			"in 10000100 10030100 10060100"},
-		{"waitingroom/enter", room, inRoom("10000100", "0", "10000", "65537", "b", "2", "0"),
+		{"waitingroom/enter", room, inRoom("10000100", "0", "10000000", "65537", "b", "2", "0"),
 			"wait 10000100"},
-		{"waitingroom/enter", room, inRoom("10000100", "0", "9000", "65537", "c", "3", "0"),
-			"moved 10000100 10000 1"},
-		{"waitingroom/enter", room, inRoom("10000100", "", "10000", "65536", "a", "1", "0"),
-			"in 10000100 10030100 10060100"},
+		{"waitingroom/enter", room, inRoom("10000100", "0", "10000000", "65536", "c", "3", "0"),
+			"moved 10000100 1"},
+		{"waitingroom/enter", room, inRoom("10000100", "0", "9000000", "65537", "b", "2", "0"),
+			"stale 10000100"},
+		{"waitingroom/enter", room, inRoom("10000100", "", "10000000", "65536", "a", "1", "0"),
+			"stale 10000100"},
 		{"waitingroom/set", room, inRoom("10000200", "", "", "2"), "open 2"},
 		{"waitingroom/tick", room,
-			inRoom("10006000", "0", "0", "1", "65537", "65536:a", "1", "10030100", "10060100"),
-			"10006000 10000 65537 65536 0 1 1 0 0 1 0 open 2  s 10006000 65536 8 65537 1 10036000"},
-		{"waitingroom/leave", room, inRoom("10006100", "0", "10000", "65536", "a", "1"), "1"},
-		{"waitingroom/leave", room, inRoom("10006100", "", "10000", "65536", "a", "1"), "-1"},
-		{"waitingroom/tick", room, inRoom("10021000", "0", "0", "0"),
-			"10021000 10000 65537 65536 2 0 0 0 0 1 1 open 2  s 10021000 65536 8 65537 0 65536:a 10036100"},
+			inRoom("10006000", "0", "0", "0", "1", "65537", "65536:a", "1", "10030100", "10060100"),
+			"10006000 10000000 65537 65536 0 1 1 0 0 1 0 open 2  s2 0 0 10006000 10006000 65536 8 65537 1 1 " +
+				"10036000 1 10016000"},
+		{"waitingroom/leave", room, inRoom("10006100", "0", "10000000", "65536", "a", "1"), "1"},
+		{"waitingroom/leave", room, inRoom("10006100", "", "10000000", "65536", "a", "1"), "-1"},
+		{"waitingroom/tick", room, inRoom("10021000", "0", "0", "0", "0"),
+			"10021000 10000000 65537 65536 2 0 0 0 0 1 1 open 2  s2 0 0 10021000 10021000 65536 8 65537 0 0 " +
+				"65536:a 10036100"},
 		{"waitingroom/set", room, inRoom("10021100", "closed", "later", "0"), "closed "},
 	}
 }

@@ -218,12 +218,12 @@ func (r *room) judge(lag time.Duration) {
 // readPass reads a ticket: its number, and of a pass its ends.
 func readPass(ticket string) (number, until, ends int64) {
 	b, err := base64.RawURLEncoding.DecodeString(ticket)
-	if err != nil || len(b) < 46 {
+	if err != nil || len(b) != 78 {
 		return 0, 0, 0
 	}
-	number = int64(binary.BigEndian.Uint64(b[8:]))
-	if len(b) > 46 {
-		until, ends = int64(binary.BigEndian.Uint64(b[30:])), int64(binary.BigEndian.Uint64(b[38:]))
+	number = int64(binary.BigEndian.Uint64(b[30:]))
+	if ends = int64(binary.BigEndian.Uint64(b[54:])); ends > 0 {
+		until = int64(binary.BigEndian.Uint64(b[46:]))
 	}
 	return number, until, ends
 }

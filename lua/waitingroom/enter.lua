@@ -1,13 +1,16 @@
 -- Waiting room: lets the holder of a place that is called enter, and answers the same when it is asked again.
 -- A holder of a free place is noted as here; if nobody who is here has a lower one and there is room, they
--- enter. Where another holder has used the number (a failover may repeat numbers), or it is of a room that
--- was lost, the visitor gets one of the indices in front of all others, once. Who was away for too long, and
--- has a pass that has not ended, waits at their place again.
+-- enter. A failover may repeat numbers: where another holder has used this one, the visitor gets one of the
+-- indices in front of all others, once. A visitor who was away for too long, and has a pass that has not
+-- ended, waits at their place again.
 --
--- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
---                 place is here), high (the highest place that was ever called), turn (when the
---                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
---                 before), entered, seed
+-- KEYS  1 room    hash: base (when the room was made) and last (the last number), opens and draw (of the
+--                 opening), the room's clock (at, ahead, back: when it was asked again after an interval
+--                 without a call), front (no holder of a lower place is here), high (the highest place that
+--                 was called), turn (when the interval began), limit (the operator's capacity), state, text,
+--                 lobby (how many came before the opening), quiet (nobody enters before), entered, missed
+--                 (called, and did not come), seed, count (see tick), late and moves (how many places in
+--                 front were given to second holders of numbers), moved:PLACE:ID (which one)
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
 --       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
@@ -22,10 +25,10 @@
 --                   long a called place is kept
 --       6 interval  milliseconds of presence
 --       7 keep      milliseconds for which the room is kept after the last call
---       8 opens     milliseconds since 1970; 0: open
+--       8 opens     of the opening, milliseconds since 1970; 0: open
 --       9 draw      1: the places of those who have come before the opening are drawn
 --       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
---                   state, limit, text; a base of 0: not at all
+--                   state, limit, text; a base of 0: not at all. Then the seed of a new room
 --       11 lobby    as the process knows it, by which it has the place; empty: not open
 --       12 base     of the visitor's number
 --       13 place    of the visitor
@@ -34,10 +37,10 @@
 --       16 end      of the pass that the visitor has; 0: they have none
 -- Returns {answer, now, ...}
 --         {'in', now, until, end}  until: when the pass ends, if it is not renewed; end: when in any case
---         {'wait', now}            the visitor is here, and waits
---         {'moved', now, base, index}  the same with another number
---         {'over', now}            the number has been used, and the pass has ended
---         {'stale', now}           the process knows too little, and nothing was done
+--         {'wait', now}          the visitor is here, and waits
+--         {'moved', now, index}  the same with another number of the room
+--         {'over', now}          the number has been used, and the pass has ended
+--         {'stale', now}         the number is of another room, or the place of another lobby
 
 local room, here, seen, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local inside, passes, called, left = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -53,34 +56,48 @@ if not now then
 end
 -- end clock
 -- shared room
-local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'high', 'turn', 'limit',
-  'state', 'lobby', 'quiet', 'entered', 'text', 'seed')
-local base, ahead, last, late = f[1], (f[3] or 0) + 0, (f[4] or FIRST - 1) + 0, (f[5] or 0) + 0
-local front, high, turn = (f[6] or 0) + 0, (f[7] or 0) + 0, (f[8] or 0) + 0
-local limit, state, lobby, quiet = f[9] or '', f[10] or 'open', f[11] or '', (f[12] or 0) + 0
-local entered, text, seed = (f[13] or 0) + 0, f[14] or '', f[15] or ''
+local function whole(n)
+  return string.format('%.0f', n)
+end
+local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'turn', 'limit', 'state',
+  'lobby', 'quiet', 'entered', 'text', 'seed', 'opens', 'draw', 'back', 'high')
+local base, ahead, last, late = (f[1] or 0) + 0, (f[3] or 0) + 0, (f[4] or 0) + 0, (f[5] or 0) + 0
+local front, turn, limit, state = (f[6] or 0) + 0, (f[7] or 0) + 0, f[8] or '', f[9] or ''
+local lobby, quiet, entered = f[10] or '', (f[11] or 0) + 0, (f[12] or 0) + 0
+local text, seed, of, drawn = f[13] or '', f[14] or '', (f[15] or 0) + 0, f[16] == '1'
+local back, high = (f[17] or 0) + 0, (f[18] or 0) + 0
 now = now + ahead
 if f[2] and now < f[2] + 0 then -- the clock was set back
   ahead = ahead + f[2] - now
   now = f[2] + 0
 end
-if not base then
-  base, last, lobby, seed, state, limit, text = string.match(known,
-    '^(%d+) (%d+) (%d*) (%w*) (%a+) (%d*) (%S*)$')
-  last = last + 0
-  if base == '0' then
-    base = string.format('%.0f', math.floor(now / 1000))
-    redis.call('DEL', here, seen, taken, inside, passes, called, left)
-  else -- any number may have been called, and some may have been given that the process does not know
-    last = last + 100000
-    high, quiet = last, now + quiet_for
-  end
+if f[2] and now > f[2] + interval then -- nobody could ask
+  back = now
 end
-if lobby == '' and now >= opens then
-  lobby = string.format('%.0f', draw and last - FIRST + 1 or 0)
-  if lobby ~= '0' then -- numbers have other places from now on, and all may say that they are here
-    redis.call('DEL', here, seen)
+local was = string.match(known, '^%d+') + 0
+local lost = base == 0 or opens > of or opens == of and was < base and now < base + interval
+if lost and was > 0 and was ~= base then -- some numbers may have been given that the process does not know
+  if base > 0 then
+    redis.call('DEL', unpack(KEYS))
+  end
+  last, lobby, seed, state, limit, text = string.match(known, '^%d+ (%d+) (%d*) (%w*) (%a+) (%d*) (%S*) ')
+  base, last, late, front, high, turn, entered, of, drawn = was, last + 100000, 0, 0, 0, 0, 0, opens, draw
+  quiet, back = now + quiet_for, now
+elseif base == 0 or opens > now and now >= of and opens > of then
+  redis.call('DEL', unpack(KEYS))
+  base, seed, state = math.max(now, base + 1), string.match(known, '%w+$'), 'open'
+  last, late, front, high, turn, entered, quiet, back = FIRST - 1, 0, 0, 0, 0, 0, 0, now
+  limit, lobby, text, of, drawn = '', '', '', opens, draw
+elseif opens > of or opens == of and lobby == '' and draw then
+  of, drawn = opens, draw
+end
+if lobby == '' and now >= of then
+  lobby = whole(drawn and last - FIRST + 1 or 0)
+  if last >= FIRST then -- those who have waited have the time to say that they are here
     quiet = math.max(quiet, now + interval)
+  end
+  if lobby ~= '0' then -- numbers have other places from now on
+    redis.call('DEL', here, seen)
   end
 end
 if now >= turn + interval then -- who was seen in the last interval is still here
@@ -91,6 +108,7 @@ if now >= turn + interval then -- who was seen in the last interval is still her
   end
   turn = now
 end
+local same = was == base -- the process knows this room
 -- end room
 -- shared leavers
 local over = redis.call('ZRANGEBYSCORE', inside, '-inf', now, 'LIMIT', '0', '500')
@@ -110,11 +128,9 @@ local free = (limit ~= '' and limit or capacity) - redis.call('ZCARD', inside) -
 -- end leavers
 -- shared present
 local function present(place)
-  if place <= high then
-    local mark = redis.call('GETRANGE', taken, place, place)
-    if mark ~= '' and mark ~= '\0' then
-      return
-    end
+  local mark = redis.call('GETRANGE', taken, place, place)
+  if mark ~= '' and mark ~= '\0' then
+    return mark ~= '\255'
   end
   if redis.call('SETBIT', seen, place, '1') == 0 then
     redis.call('SETBIT', here, place, '1')
@@ -138,23 +154,24 @@ end
 
 local answer
 local member = string.format('%.0f:%s', place, id)
-local ends = held == base and redis.call('HGET', passes, member)
+local known_here = held == whole(base) and ARGV[11] == lobby
+local ends = known_here and redis.call('HGET', passes, member)
 local byte = string.byte(redis.call('GETRANGE', taken, place, place))
-local moved = redis.call('HGET', room, 'moved:' .. held .. ':' .. member)
-if held == base and ARGV[11] ~= lobby then
+local moved = known_here and redis.call('HGET', room, 'moved:' .. member)
+if not known_here then
   answer = {'stale', now}
 elseif ends then
   ends = ends + 0
 elseif moved then
-  answer = {'moved', now, base, moved + 0}
-elseif held ~= base or byte and byte % 255 > 0 and byte ~= own and byte ~= own + 127 then
+  answer = {'moved', now, moved + 0}
+elseif byte and byte % 255 > 0 and byte ~= own and byte ~= own + 127 then
   local moves = (redis.call('HGET', room, 'moves') or 0) + 0
   answer = {'over', now}
-  if moves < 10000 and late + 1 < FIRST then
+  if moves < 1000 and late + 1 < FIRST and lobby ~= '' then
     late = late + 1
-    redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. held .. ':' .. member, late)
+    redis.call('HSET', room, 'moves', moves + 1, 'moved:' .. member, late)
     present(late)
-    answer = {'moved', now, base, late}
+    answer = {'moved', now, late}
   end
 elseif byte == own + 127 or byte == own and had <= now then
   answer = {'over', now}
@@ -185,13 +202,10 @@ if ends then
   answer = {'in', now, renewed, ends}
 end
 -- shared save
-local function whole(n)
-  return string.format('%.0f', n)
-end
-redis.call('HSET', room, 'base', base, 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
-  'late', whole(late), 'front', whole(front), 'high', whole(high), 'turn', whole(turn), 'limit', limit,
-  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text,
-  'seed', seed)
+redis.call('HSET', room, 'base', whole(base), 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
+  'late', whole(late), 'front', whole(front), 'turn', whole(turn), 'limit', limit, 'state', state,
+  'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text, 'seed', seed,
+  'opens', whole(of), 'draw', drawn and '1' or '0', 'back', whole(back), 'high', whole(high))
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, keep)
 end

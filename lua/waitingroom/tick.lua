@@ -1,10 +1,13 @@
 -- Waiting room: notes who is here, renews passes, calls those who are next, and tells how the room stands.
 -- Each process asks once a second.
 --
--- KEYS  1 room    hash: base and last (see join), the room's clock (at, ahead), front (no holder of a lower
---                 place is here), high (the highest place that was ever called), turn (when the
---                 interval began), limit (the operator's capacity), state, text, lobby, quiet (nobody enters
---                 before), entered, missed (called, and did not come), seed
+-- KEYS  1 room    hash: base (when the room was made) and last (the last number), opens and draw (of the
+--                 opening), the room's clock (at, ahead, back: when it was asked again after an interval
+--                 without a call), front (no holder of a lower place is here), high (the highest place that
+--                 was called), turn (when the interval began), limit (the operator's capacity), state, text,
+--                 lobby (how many came before the opening), quiet (nobody enters before), entered, missed
+--                 (called, and did not come), seed, count (see tick), late and moves (how many places in
+--                 front were given to second holders of numbers), moved:PLACE:ID (which one)
 --       2 here    bitmap by place: its holder was seen in this or the last interval, and waits
 --       3 seen    bitmap: in this interval
 --       4 taken   string, a byte by place: 0 free, 255 called, else the mark of who has used it, and 127 more
@@ -19,20 +22,23 @@
 --                   long a called place is kept
 --       6 interval  milliseconds of presence
 --       7 keep      milliseconds for which the room is kept after the last call
---       8 opens     milliseconds since 1970; 0: open
+--       8 opens     of the opening, milliseconds since 1970; 0: open
 --       9 draw      1: the places of those who have come before the opening are drawn
 --       10 known    the room as the process knows it, for a room that is lost: base, last, lobby, seed,
---                   state, limit, text; a base of 0: not at all
---       11 lobby   as the process knows it, by which it has the places; empty: not open. If it is another,
---                  neither places nor passes are noted
+--                   state, limit, text; a base of 0: not at all. Then the seed of a new room
+--       11 lobby   as the process knows it, by which it has the places; empty: not open. If it is another, or
+--                  the room is, neither places nor passes are noted
 --       12 since   the last moment of left that the process knows
---       13 places  how many follow, of visitors who are here and wait
+--       13 heard   the last moment of called that it knows
+--       14 places  how many follow, of visitors who are here and wait
 --       then place, ...
 --       then member, mark, until, end  "place:id", and times of passes that were used
 -- Returns {now, base, last, high, free, inside, called, lobby, quiet, entered, missed, state, limit, text,
---         seed, count, until, ..., left, ...}
+--         seed, opens, draw, back, count, calls, until, ..., place, end, ..., left, ...}
 --       count   "moment from size last n ...": how many were here at a moment, of each size places from one
 --               on; last was the last number then
+--       calls   how many places follow whose holders should ask: those of places that have been used, with
+--               an end of 0, and the first 1,000 that were called since, with the end of the grace
 --       until   of each pass, 0: it has ended
 --       left    "place:id", moment, ... of those who have given their pass back: the first 500 since then
 
@@ -42,7 +48,7 @@ local now, capacity, pass, idle = tonumber(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, A
 local grace, interval, keep = ARGV[5] + 0, ARGV[6] + 0, ARGV[7]
 local opens, draw, known = ARGV[8] + 0, ARGV[9] == '1', ARGV[10]
 local quiet_for, FIRST = math.max(idle, grace), 65536 -- FIRST: the place of the first arrival
-local places = ARGV[13] + 0
+local places = ARGV[14] + 0
 -- shared clock
 if not now then
   local time = redis.call('TIME')
@@ -50,34 +56,48 @@ if not now then
 end
 -- end clock
 -- shared room
-local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'high', 'turn', 'limit',
-  'state', 'lobby', 'quiet', 'entered', 'text', 'seed')
-local base, ahead, last, late = f[1], (f[3] or 0) + 0, (f[4] or FIRST - 1) + 0, (f[5] or 0) + 0
-local front, high, turn = (f[6] or 0) + 0, (f[7] or 0) + 0, (f[8] or 0) + 0
-local limit, state, lobby, quiet = f[9] or '', f[10] or 'open', f[11] or '', (f[12] or 0) + 0
-local entered, text, seed = (f[13] or 0) + 0, f[14] or '', f[15] or ''
+local function whole(n)
+  return string.format('%.0f', n)
+end
+local f = redis.call('HMGET', room, 'base', 'at', 'ahead', 'last', 'late', 'front', 'turn', 'limit', 'state',
+  'lobby', 'quiet', 'entered', 'text', 'seed', 'opens', 'draw', 'back', 'high')
+local base, ahead, last, late = (f[1] or 0) + 0, (f[3] or 0) + 0, (f[4] or 0) + 0, (f[5] or 0) + 0
+local front, turn, limit, state = (f[6] or 0) + 0, (f[7] or 0) + 0, f[8] or '', f[9] or ''
+local lobby, quiet, entered = f[10] or '', (f[11] or 0) + 0, (f[12] or 0) + 0
+local text, seed, of, drawn = f[13] or '', f[14] or '', (f[15] or 0) + 0, f[16] == '1'
+local back, high = (f[17] or 0) + 0, (f[18] or 0) + 0
 now = now + ahead
 if f[2] and now < f[2] + 0 then -- the clock was set back
   ahead = ahead + f[2] - now
   now = f[2] + 0
 end
-if not base then
-  base, last, lobby, seed, state, limit, text = string.match(known,
-    '^(%d+) (%d+) (%d*) (%w*) (%a+) (%d*) (%S*)$')
-  last = last + 0
-  if base == '0' then
-    base = string.format('%.0f', math.floor(now / 1000))
-    redis.call('DEL', here, seen, taken, inside, passes, called, left)
-  else -- any number may have been called, and some may have been given that the process does not know
-    last = last + 100000
-    high, quiet = last, now + quiet_for
-  end
+if f[2] and now > f[2] + interval then -- nobody could ask
+  back = now
 end
-if lobby == '' and now >= opens then
-  lobby = string.format('%.0f', draw and last - FIRST + 1 or 0)
-  if lobby ~= '0' then -- numbers have other places from now on, and all may say that they are here
-    redis.call('DEL', here, seen)
+local was = string.match(known, '^%d+') + 0
+local lost = base == 0 or opens > of or opens == of and was < base and now < base + interval
+if lost and was > 0 and was ~= base then -- some numbers may have been given that the process does not know
+  if base > 0 then
+    redis.call('DEL', unpack(KEYS))
+  end
+  last, lobby, seed, state, limit, text = string.match(known, '^%d+ (%d+) (%d*) (%w*) (%a+) (%d*) (%S*) ')
+  base, last, late, front, high, turn, entered, of, drawn = was, last + 100000, 0, 0, 0, 0, 0, opens, draw
+  quiet, back = now + quiet_for, now
+elseif base == 0 or opens > now and now >= of and opens > of then
+  redis.call('DEL', unpack(KEYS))
+  base, seed, state = math.max(now, base + 1), string.match(known, '%w+$'), 'open'
+  last, late, front, high, turn, entered, quiet, back = FIRST - 1, 0, 0, 0, 0, 0, 0, now
+  limit, lobby, text, of, drawn = '', '', '', opens, draw
+elseif opens > of or opens == of and lobby == '' and draw then
+  of, drawn = opens, draw
+end
+if lobby == '' and now >= of then
+  lobby = whole(drawn and last - FIRST + 1 or 0)
+  if last >= FIRST then -- those who have waited have the time to say that they are here
     quiet = math.max(quiet, now + interval)
+  end
+  if lobby ~= '0' then -- numbers have other places from now on
+    redis.call('DEL', here, seen)
   end
 end
 if now >= turn + interval then -- who was seen in the last interval is still here
@@ -88,6 +108,7 @@ if now >= turn + interval then -- who was seen in the last interval is still her
   end
   turn = now
 end
+local same = was == base -- the process knows this room
 -- end room
 -- shared leavers
 local over = redis.call('ZRANGEBYSCORE', inside, '-inf', now, 'LIMIT', '0', '500')
@@ -107,11 +128,9 @@ local free = (limit ~= '' and limit or capacity) - redis.call('ZCARD', inside) -
 -- end leavers
 -- shared present
 local function present(place)
-  if place <= high then
-    local mark = redis.call('GETRANGE', taken, place, place)
-    if mark ~= '' and mark ~= '\0' then
-      return
-    end
+  local mark = redis.call('GETRANGE', taken, place, place)
+  if mark ~= '' and mark ~= '\0' then
+    return mark ~= '\255'
   end
   if redis.call('SETBIT', seen, place, '1') == 0 then
     redis.call('SETBIT', here, place, '1')
@@ -133,17 +152,21 @@ local function call_one(place)
 end
 -- end call_one
 
-if ARGV[11] == lobby then
-  for i = 14, 13 + places do
-    present(ARGV[i] + 0)
+local noted = same and ARGV[11] == lobby
+local asks = {}
+if noted then
+  for i = 15, 14 + places do
+    if present(ARGV[i] + 0) then
+      asks[#asks + 1], asks[#asks + 2] = ARGV[i], '0'
+    end
   end
 end
 local untils = {}
 redis.call('ZREMRANGEBYSCORE', left, '-inf', now)
-for i = 14 + places, #ARGV, 4 do
+for i = 15 + places, #ARGV, 4 do
   local member, ends, before = ARGV[i], redis.call('HGET', passes, ARGV[i]), ARGV[i + 2] + 0
   local place, renewed = string.match(member, '^%d+') + 0, 0
-  if not ends and before > now and ARGV[11] == lobby and -- unless it was given back, a failover has lost it
+  if not ends and before > now and noted and -- unless it was given back, a failover has lost it
     string.byte(redis.call('GETRANGE', taken, place, place)) ~= ARGV[i + 1] + 127 then
     ends = ARGV[i + 3]
     redis.call('HSET', passes, member, ends)
@@ -151,7 +174,6 @@ for i = 14 + places, #ARGV, 4 do
     redis.call('SETBIT', seen, place, '0')
     redis.call('SETRANGE', taken, place, string.char(ARGV[i + 1] + 0))
     redis.call('ZREM', called, place)
-    high = math.max(high, place)
     free = free - 1
   end
   if ends then
@@ -193,24 +215,25 @@ if not count or now - string.match(count, '^%d+') >= 900 then
   redis.call('HSET', room, 'count', count)
 end
 -- shared save
-local function whole(n)
-  return string.format('%.0f', n)
-end
-redis.call('HSET', room, 'base', base, 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
-  'late', whole(late), 'front', whole(front), 'high', whole(high), 'turn', whole(turn), 'limit', limit,
-  'state', state, 'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text,
-  'seed', seed)
+redis.call('HSET', room, 'base', whole(base), 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),
+  'late', whole(late), 'front', whole(front), 'turn', whole(turn), 'limit', limit, 'state', state,
+  'lobby', lobby, 'quiet', whole(quiet), 'entered', whole(entered), 'text', text, 'seed', seed,
+  'opens', whole(of), 'draw', drawn and '1' or '0', 'back', whole(back), 'high', whole(high))
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, keep)
 end
 -- end save
+local heard, since = same and ARGV[13] or '0', same and ARGV[12] or '0'
+local calls = redis.call('ZRANGEBYSCORE', called, heard, '+inf', 'WITHSCORES', 'LIMIT', '0', '1000')
 local reply = {now, base, last, high, free, redis.call('ZCARD', inside), redis.call('ZCARD', called), lobby,
-  quiet, entered, missed, state, limit, text, seed, count}
+  quiet, entered, missed, state, limit, text, seed, of, drawn and 1 or 0, back, count, (#asks + #calls) / 2}
 for _, moment in ipairs(untils) do
   reply[#reply + 1] = moment
 end
-local fresh = redis.call('ZRANGEBYSCORE', left, ARGV[12], '+inf', 'WITHSCORES', 'LIMIT', '0', '500')
-for _, word in ipairs(fresh) do
-  reply[#reply + 1] = word
+local fresh = redis.call('ZRANGEBYSCORE', left, since, '+inf', 'WITHSCORES', 'LIMIT', '0', '500')
+for _, words in ipairs({asks, calls, fresh}) do
+  for _, word in ipairs(words) do
+    reply[#reply + 1] = word
+  end
 end
 return reply

@@ -145,10 +145,10 @@ func operationsOfRoom(calls []porcupine.Operation) [][]porcupine.Operation {
 // numberIn reads the number in a ticket, and whether it is a pass.
 func numberIn(ticket string) (number int64, pass bool) {
 	b, err := base64.RawURLEncoding.DecodeString(ticket)
-	if err != nil || len(b) < 46 {
+	if err != nil || len(b) != 78 {
 		return 0, false
 	}
-	return int64(binary.BigEndian.Uint64(b[8:])) - 1<<16 + 1, len(b) > 46
+	return int64(binary.BigEndian.Uint64(b[30:])) - 1<<16 + 1, binary.BigEndian.Uint64(b[54:]) > 0
 }
 
 // someRooms are the rooms of one process of the test, each of one history.

@@ -1,14 +1,12 @@
--- present notes that the holder of a place is here, unless the place is called or has been used. first
--- returns the lowest place whose holder is here.
--- needs: here, seen, taken, front, high
+-- present notes that the holder of a place is here. It returns true if the place has been used, when nothing is
+-- noted, and nothing is if it is called. first returns the lowest place whose holder is here.
+-- needs: here, seen, taken, front
 -- gives: present, first, front
 
 local function present(place)
-  if place <= high then
-    local mark = redis.call('GETRANGE', taken, place, place)
-    if mark ~= '' and mark ~= '\0' then
-      return
-    end
+  local mark = redis.call('GETRANGE', taken, place, place)
+  if mark ~= '' and mark ~= '\0' then
+    return mark ~= '\255'
   end
   if redis.call('SETBIT', seen, place, '1') == 0 then
     redis.call('SETBIT', here, place, '1')
