@@ -19,6 +19,7 @@ import (
 var (
 	checkScript   = script.New("budget_check", lua.Source("budget/check"), script.AtMostOnce)
 	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
+	endedScript   = script.New("budget_ended", lua.Source("budget/ended"), script.Idempotent)
 	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.AtMostOnce)
 	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
@@ -88,10 +89,11 @@ func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // own.
 type Find func(path []string) ([]Limit, error)
 
-// Alert says that a node has used 80 or 100 percent of the Max of its period.
+// Alert says that a node has used 80 or 100 percent of the Max of its period, or of the Max of an override.
 type Alert struct {
 	Path    []string
 	Percent int
+	Max     int64
 }
 
 // Options configure a [Guard].
@@ -100,8 +102,9 @@ type Options struct {
 	Levels []string
 	// Find returns the limits of a node. Required.
 	Find Find
-	// Alert is called once per node, period and percentage, in the background. It is lost with the reply of the
-	// call that crossed the line, or with the process. Nil: no alerts.
+	// Alert is called once per node, period, Max and percentage, in the background. After an upgrade it is
+	// called for the greater Max. Redis remembers the last four Max of a period. An alert is lost with the reply
+	// of the call that crossed the line, or with the process. Nil: no alerts.
 	Alert func(ctx context.Context, a Alert)
 	// Keep is for how long periods that have ended are kept, for export: 366 days at most, and by default.
 	Keep time.Duration
@@ -118,7 +121,6 @@ type Options struct {
 type Guard struct {
 	kit.Base
 	options Options
-	clock   func() time.Time // guesses the period at first; the server's clock decides
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
@@ -142,8 +144,8 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = kit.MaxTTL
 	}
-	base := kit.Register(e, "budget", name, checkScript, refundScript, restoreScript, setScript)
-	return &Guard{base, options, time.Now}
+	base := kit.Register(e, "budget", name, checkScript, refundScript, endedScript, restoreScript, setScript)
+	return &Guard{base, options}
 }
 
 // Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.
@@ -198,7 +200,7 @@ func (g *Guard) nodesOf(a core.Attempt) (keys []string, nodes []node, err error)
 			"must not be empty", core.ErrInvalid, len(path), g.options.Levels)
 	}
 	tag := kit.TagOf(core.Attempt{Actor: path[0], Resource: a.Resource})
-	keys = []string{g.Key(tag, "root"), g.Key(tag, "rows")}
+	keys = []string{g.Key(tag, "root"), g.Key(tag, "rows"), ""}
 	names := make([]string, 0, len(path))
 	whole := make([]string, 0, len(path))
 	for i, text := range path {
@@ -217,6 +219,7 @@ func (g *Guard) nodesOf(a core.Attempt) (keys []string, nodes []node, err error)
 		keys = append(keys, g.Key(tag, append([]string{"log"}, names[1:]...)...),
 			g.Key(tag, append([]string{"node"}, names[1:]...)...))
 	}
+	keys[2] = g.Key(tag, append([]string{"calls"}, names[1:]...)...)
 	return keys, nodes, nil
 }
 

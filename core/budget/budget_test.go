@@ -34,7 +34,6 @@ func newBudget(t testing.TB, b redistest.Backend, p plan) (*Guard, *guardtest.Cl
 	clock := guardtest.NewClockAt(start)
 	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api",
 		Options{Levels: []string{"org", "team", "user"}, Find: p.find})
-	g.clock = clock.Now
 	return g, clock
 }
 
@@ -227,7 +226,6 @@ func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 		p := plan{"acme": append(hourly(1), monthly(5, Hard)...), "acme|dev|ann": hourly(9)}
 		g, clock := newBudget(t, b, p)
 		other := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api", g.options) // in another process
-		other.clock = clock.Now
 		acme, ann := of(1, "acme"), of(1, "acme", "dev", "ann")
 		must := func(err error) {
 			t.Helper()

@@ -49,8 +49,19 @@ type taken struct {
 type ending struct {
 	units int64 // to give back; below 0, to charge
 	call  string
-	sent  bool
+	sent  time.Time // first, by the process's clock; zero: not yet
 	done  bool
+}
+
+// remembered is for how long Redis knows the names of calls, less some time for a call on its way.
+const remembered = 90 * time.Second
+
+// unknown is the error of an ending that may have run so long ago that Redis has forgotten it.
+func (e *ending) unknown(now time.Time) error {
+	if e.sent.IsZero() || now.Sub(e.sent) < remembered {
+		return nil
+	}
+	return fmt.Errorf("%w: an earlier try may have run, too long ago to tell", core.ErrUnsettled)
 }
 
 // Policies implements what [core.Decision.Policies] asks for. A policy has the name of its level, and that of
@@ -149,7 +160,7 @@ func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
 	t := &taken{keys: keys, nodes: nodes, binding: -1}
-	milli := g.clock().UnixMilli()
+	milli := g.Engine().Now().UnixMilli()
 	for range 2 {
 		t.call = rand.Text()[:6] // of each sending: a call that is undone must not be that which goes on
 		value, err := g.send(ctx, t, cost, t.call, "0", milli)
@@ -243,7 +254,8 @@ func (g *Guard) readFigures(r *script.Reply, t *taken, cost int64) {
 		}
 	}
 	for r.More() {
-		alert := Alert{Path: t.nodes[max(min(int(r.Number()), len(t.nodes)), 1)-1].path, Percent: int(r.Number())}
+		alert := Alert{Path: t.nodes[max(min(int(r.Number()), len(t.nodes)), 1)-1].path, Percent: int(r.Number()),
+			Max: r.Number()}
 		if g.options.Alert != nil && r.Err == nil {
 			g.Later(func(ctx context.Context) { g.options.Alert(ctx, alert) })
 		}

@@ -252,7 +252,7 @@ func (g *Guard) Describe() kit.Description {
 	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	until := func(in kit.Input) (t time.Time) {
 		if d := in.Duration("for"); d > 0 {
-			t = time.Now().Add(d).Truncate(time.Millisecond)
+			t = g.Engine().Now().Add(d).Truncate(time.Millisecond)
 		}
 		return t
 	}
@@ -300,8 +300,11 @@ func (g *Guard) Describe() kit.Description {
 			{Name: "restore", Changes: true, Fields: append(append(path[:2:2], change[3:]...),
 				kit.Field{Name: "used", Kind: kit.FieldNumber, Required: true, Hint: "in this period, before the loss"}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
-					return g.Restore(ctx, in.Attempt(), g.clock(), in.Number("used"), in.Text("who"), in.Text("why"))
+					return g.Restore(ctx, in.Attempt(), g.Engine().Now(), in.Number("used"), in.Text("who"), in.Text("why"))
 				}},
+			{Name: "ended", Changes: true, Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
+				return g.Ended(ctx, in.Attempt())
+			}},
 			{Name: "export", Fields: append(path[:2:2], kit.Field{Name: "after", Kind: kit.FieldNumber}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					rows, next, err := g.Export(ctx, in.Attempt(), in.Number("after"))
@@ -309,6 +312,6 @@ func (g *Guard) Describe() kit.Description {
 				}},
 		},
 		Ops: []string{"check", "peek", "settle", "refund", "spend", "override", "pause", "resume", "overrides",
-			"audit", "export", "restore"},
+			"audit", "export", "ended", "restore"},
 	}
 }

@@ -177,7 +177,6 @@ func TestABudgetDecidesAsTheModel(t *testing.T) {
 			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("o%d", runs), Options{
 				Levels: []string{"org", "team", "user"},
 				Find:   func(path []string) ([]Limit, error) { return find(path) }})
-			g.clock = clock.Now
 			parts := rapid.Bool().Draw(rt, "by parts of a second")
 			var open []core.Decision
 			for range rapid.IntRange(5, 60).Draw(rt, "calls") {

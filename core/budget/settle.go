@@ -47,19 +47,24 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 		if t.ending == nil {
 			t.ending = &ending{units: d.Attempt.Cost - actual, call: rand.Text()[:6]}
 		}
-		e := t.ending
-		switch {
-		case e.done || e.units == 0:
+		e, now := t.ending, g.Engine().Now()
+		if e.done || e.units == 0 {
 			return nil
-		case e.units > 0:
-			mode := "first"
-			if e.sent {
-				mode = "again"
-			}
-			e.sent = true
-			err = g.refund(ctx, t, e.units, t.call, mode)
+		}
+		if err := e.unknown(now); err != nil {
+			return err
+		}
+		first := e.sent.IsZero()
+		if first {
+			e.sent = now
+		}
+		switch {
+		case e.units < 0:
+			err = g.charge(ctx, t, e, first)
+		case first:
+			err = g.refund(ctx, t, e.units, t.call, "first")
 		default:
-			err = g.charge(ctx, t, e)
+			err = g.refund(ctx, t, e.units, t.call, "again")
 		}
 		e.done = err == nil
 		return err
@@ -79,13 +84,12 @@ func (g *Guard) refund(ctx context.Context, t *taken, units int64, call, mode st
 var errRolled = errors.New("the period changed between two calls")
 
 // charge takes units that are spent already. The script knows an ending that it has seen by its name.
-func (g *Guard) charge(ctx context.Context, t *taken, e *ending) error {
-	milli, charged := g.clock().UnixMilli(), &taken{nodes: t.nodes, binding: -1}
+func (g *Guard) charge(ctx context.Context, t *taken, e *ending, first bool) error {
+	milli, charged := g.Engine().Now().UnixMilli(), &taken{nodes: t.nodes, binding: -1}
 	force := "1"
-	if e.sent {
+	if !first {
 		force = t.call // as long as Redis remembers it, it would remember the ending
 	}
-	e.sent = true
 	for range 2 {
 		value, err := g.send(ctx, t, -e.units, e.call, force, milli)
 		if err != nil {

@@ -94,7 +94,7 @@ func Steps() []Step {
 		held = append(held, fmt.Sprintf("ok 0 held %d 20 1000 0", 19-n))
 	}
 	desk := []string{"d{desk}:root", "d{desk}:audit"}
-	org := []string{"u{acme}:root", "u{acme}:rows", "u{acme}:log", "u{acme}:node"}
+	org := []string{"u{acme}:root", "u{acme}:rows", "u{acme}:calls", "u{acme}:log", "u{acme}:node"}
 	spend := func(now, cost, call string) []string {
 		return []string{cost, call, "0", "60000", now, "acme", "!acme", "1000000 2/60000", "9 9 0 9000000"}
 	}
@@ -649,8 +649,9 @@ func Steps() []Step {
 		{"budget/refund", org, []string{"1", "call04", "first", "65500000", "65600000", "acme"}, "0"},
 		{"budget/refund", org, []string{"1", "call05", "undo", "0", "65600000", "acme"}, "0"},
 		{"budget/check", org, spend("65600000", "1", "call05"), "gone X 0 0"},
-		{"budget/restore", []string{org[0], org[1], org[3], "u{acme}:audit"},
-			[]string{"acme", "0", "9000000", "4", "60000", "ops", "", "acme", "65700000"}, "6"},
+		{"budget/restore", []string{org[0], org[1], org[4], "u{acme}:audit"},
+			[]string{"acme", "0", "9000000", "4", "60000", "ops", "", "acme", "65000", "65700000"}, "6"},
+		{"budget/ended", []string{org[0], org[1], org[4]}, []string{"65700000", "acme"}, "0"},
 		{"control/set", []string{org[0], "u{acme}:audit"},
 			[]string{"!acme", "0", "ops", "", "pause", "acme", "0", "", "65700"}, "1"},
 		{"budget/check", org, spend("65800000", "1", "call06"), "paused X 1 0"},

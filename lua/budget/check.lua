@@ -5,14 +5,15 @@
 -- KEYS  1 root   hash: node -> override, "until w<window>=<max> p=<max>/<hard>"; !node -> until when it is
 --                paused; "=" -> the sequence of the last change. An until of 0 never ends
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
+--       3 calls  string: the last 64 calls of the last level, see below. It lives for two minutes
 --       then for each level that is present, the outermost first:
 --       log      list: "part base late units entries" and "|window gone left next until" for each window,
 --                then the entries: n, a unit in part base + n, or n*c, c units. Each window is a view of the
 --                log: how many entries at its head have left it, their units, when the next one leaves (0:
 --                unknown), and until when it is kept. late is the moment of the last unit
---       node     hash: p -> "begins ends used alert sequence first restored" of the period in force;
---                "begins ends" -> "used sequence first restored" of ended ones; of the last level also
---                c -> its last 64 calls, see below
+--       node     hash: p -> "begins ends used told sequence first restored" of the period in force, which
+--                lasts until it ends, whatever the plan says; "begins ends" -> "used sequence first
+--                restored" of ended ones. told is the alerts of the last four Max, "max:percent,…"; 0: none
 -- ARGV  1 cost   units; 0: none, and answer whether one would be allowed
 --       2 call   the name of this call, 6 characters
 --       3 force  0; 1 when the units are spent already: they are taken whatever is left; the name of the
@@ -27,7 +28,7 @@
 --       period   "max hard begins ends", units, where they end (-1: nowhere), milliseconds. Empty: none
 -- Returns {reason, stamp, sequence, then for each limit, a level's windows before its period: its max, the
 --         units that count, for how many microseconds it refuses the attempt, and those until it has a unit
---         more; then for each alert level, percent}, or {reason, stamp, level, wait}
+--         more; then for each alert level, percent, max}, or {reason, stamp, level, wait}
 --         reason    ok, limited (a window or a period), or one of the short form: paused (microseconds; 0:
 --                   for ever), period (the stamp is not in the period of the level), gone (the call was
 --                   undone before it arrived)
@@ -37,10 +38,10 @@
 --         A period's max is where it ends, if it ends anywhere. first is the sequence that its count began
 --         with, and restored the units of used that were not counted since, but restored.
 --
--- c has words of 24 characters: "<call><state><stamp> ", where the state is + for one that ran, = for one
+-- calls has words of 24 characters: "<call><state><stamp> ", where the state is + for one that ran, = for one
 -- that was settled, and - for one that was undone before it arrived.
 
-local root, rows, leaf, count = KEYS[1], KEYS[2], KEYS[#KEYS], #KEYS / 2 - 1
+local root, rows, names, count = KEYS[1], KEYS[2], KEYS[3], (#KEYS - 3) / 2
 local cost, call, force, keep = ARGV[1] + 0, ARGV[2], ARGV[3] ~= '0', ARGV[4] + 0
 local now = tonumber(ARGV[5])
 -- shared clock_micro
@@ -68,24 +69,19 @@ end
 
 -- Time never runs backwards along a path: below the last unit of a log its moment counts, and before the
 -- period in force its first moment does, so that no clock that is set back gives anybody two.
-local levels, calls = {}, nil
+local levels = {}
 for i = 1, count do
   local windows, period = ARGV[2 * count + 2 * i + 4], ARGV[2 * count + 2 * i + 5]
-  local l = {log = KEYS[2 * i + 1], node = KEYS[2 * i + 2], windows = windows, period = period, was = false,
+  local l = {log = KEYS[2 * i + 2], node = KEYS[2 * i + 3], windows = windows, period = period, was = false,
     p = false, views = {}, part = 0, base = 0, late = 0, units = 0, entries = 0, at = 0}
   levels[i] = l
   if period ~= '' then
-    local found = redis.call('HMGET', l.node, 'p', 'c')
-    calls = found[2] or ''
-    if found[1] then
-      local begins, ends, used, alert, sequence, began = string.match(found[1],
-        '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-      l.was = {begins = begins + 0, ends = ends + 0, used = used + 0, alert = alert + 0, sequence = sequence,
-        began = began}
+    local found = redis.call('HGET', l.node, 'p')
+    if found then
+      local begins, ends, used, told, began = string.match(found, '^(%d+) (%d+) (%d+) (%S+) %d+ (.*)$')
+      l.was = {begins = begins + 0, ends = ends + 0, used = used + 0, told = told, began = began}
       now = math.max(now, l.was.begins * 1000)
     end
-  elseif i == count then
-    calls = nil
   end
   local header = windows ~= '' and redis.call('LINDEX', l.log, '0')
   if header then
@@ -185,14 +181,14 @@ for i, l in ipairs(levels) do
     end
     max, hard, begins, ends = max + 0, hard + 0, begins + 0, ends + 0
     local p = l.was
-    if not p or p.ends <= milli or p.begins < begins then
+    if not p or p.ends <= milli then
       if milli < begins or milli >= ends then
         return {'period', now, i, 0}
       end
       if not p or p.begins ~= begins or p.ends ~= ends then
         local had = redis.call('HGET', l.node, string.format('%d %d', begins, ends))
         local used, began = string.match(had or '', '^(%d+) %d+ (.*)$')
-        p = {begins = begins, ends = ends, alert = 0, used = (used or 0) + 0, began = began}
+        p = {begins = begins, ends = ends, told = '0', used = (used or 0) + 0, began = began}
       end
     end
     l.p, periods = p, true
@@ -206,9 +202,15 @@ for i, l in ipairs(levels) do
     size = size + 4
     local after = p.used + cost
     local percent = after >= max and 100 or after * 5 >= max * 4 and 80 or 0
-    if cost > 0 and percent > p.alert then
-      p.alert, alerts = percent, alerts or {}
-      alerts[#alerts + 1], alerts[#alerts + 2] = i, percent
+    if cost > 0 and percent > 0 then -- an alert belongs to the Max for which it was told
+      local key = string.format(',%d:', max)
+      local from, to, before = string.find(',' .. p.told, key .. '(%d+)')
+      if percent > (before or 0) + 0 then
+        local others = from and string.sub(p.told, 1, from - 1) .. string.sub(p.told, to + 1) or p.told
+        p.told = string.match(string.sub(key, 2) .. percent .. ',' .. others, '^[^,]*,?[^,]*,?[^,]*,?[^,]*')
+        alerts = alerts or {}
+        alerts[#alerts + 1], alerts[#alerts + 2], alerts[#alerts + 3] = i, percent, max
+      end
     end
   end
 end
@@ -258,8 +260,9 @@ local function save(l, text)
   end
 end
 
+local calls
 if periods or force then
-  calls = cost > 0 and (calls or redis.call('HGET', leaf, 'c') or '') or ''
+  calls = cost > 0 and redis.call('GET', names) or ''
   local found, full = string.find(calls, call, 1, true), #calls >= 64 * 24
   local known = found and string.match(calls, '^[-+=]', found + 6)
   local forgets = full and ARGV[3] ~= '1' and not string.find(calls, ARGV[3], 1, true)
@@ -321,7 +324,7 @@ for i, l in ipairs(levels) do
     if p ~= l.was then
       if l.was then
         redis.call('HSET', l.node, string.format('%d %d', l.was.begins, l.was.ends),
-          string.format('%d %s %s', l.was.used, l.was.sequence, l.was.began))
+          string.format('%d %d %s', l.was.used, sequence, l.was.began)) -- as final, it is exported once more
       end
       for _, field in ipairs(redis.call('HKEYS', l.node)) do
         local begins, ends = string.match(field, '^(%d+) (%d+)$')
@@ -331,14 +334,8 @@ for i, l in ipairs(levels) do
       end
     end
     local at = string.format('%d', sequence)
-    local state = string.format('%d %d %d %d %s %s', p.begins, p.ends, p.used + cost, p.alert, at,
-      p.began or at .. ' 0')
-    if i == count then
-      redis.call('HSET', l.node, 'p', state, 'c', calls)
-      calls = nil
-    else
-      redis.call('HSET', l.node, 'p', state)
-    end
+    redis.call('HSET', l.node, 'p', string.format('%d %d %d %s %s %s', p.begins, p.ends, p.used + cost,
+      p.told, at, p.began or at .. ' 0'))
     if p ~= l.was then
       redis.call('PEXPIRE', l.node, p.ends + keep - milli)
     end
@@ -346,11 +343,8 @@ for i, l in ipairs(levels) do
     reply[3], sequence = sequence, sequence + 1
   end
 end
-if (periods or force) and calls then
-  redis.call('HSET', leaf, 'c', calls)
-  if redis.call('PTTL', leaf) < 120000 then
-    redis.call('PEXPIRE', leaf, 120000)
-  end
+if calls then
+  redis.call('SET', names, calls, 'PX', 120000)
 end
 if periods then
   redis.call('HSET', root, '=', string.format('%d', sequence - 1))

@@ -1,6 +1,6 @@
 -- Budget: gives units of one attempt back on all levels, once.
 --
--- KEYS  1 root, 2 rows, then log and node of each level, as in check
+-- KEYS  1 root, 2 rows, 3 calls, then log and node of each level, as in check
 -- ARGV  1 units  to give back
 --       2 call   the name of the attempt's call
 --       3 mode   first; again: an earlier sending may have run; undo: the call itself may not have run, or
@@ -10,9 +10,9 @@
 --       then for each level that is present its name, as in check
 -- Returns 1 when it gave them back, 0 when there was nothing to do
 
-local root, rows, leaf = KEYS[1], KEYS[2], KEYS[#KEYS]
+local root, rows, names = KEYS[1], KEYS[2], KEYS[3]
 local units, call, mode, stamp, now = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local calls = redis.call('HGET', leaf, 'c') or ''
+local calls = redis.call('GET', names) or ''
 
 local found = string.find(calls, call, 1, true)
 local state, ran = string.match(calls, '^([-+=])(%d+)', (found or #calls) + 6)
@@ -27,10 +27,7 @@ elseif full then
 end
 local mark = mode == 'undo' and not state and '-' or '='
 stamp = mode == 'undo' and ran or stamp
-redis.call('HSET', leaf, 'c', calls .. call .. mark .. string.format('%016d ', stamp or 0))
-if redis.call('PTTL', leaf) < 120000 then
-  redis.call('PEXPIRE', leaf, 120000)
-end
+redis.call('SET', names, calls .. call .. mark .. string.format('%016d ', stamp or 0), 'PX', 120000)
 if mark == '-' then
   return 0
 end
@@ -43,8 +40,8 @@ end
 -- end clock_micro
 local last = (redis.call('HGET', root, '=') or 0) + 0
 local sequence = last
-for i = 1, #KEYS / 2 - 1 do
-  local log, node, name = KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i + 5]
+for i = 1, (#KEYS - 3) / 2 do
+  local log, node, name = KEYS[i * 2 + 2], KEYS[i * 2 + 3], ARGV[i + 5]
   local header = redis.call('LINDEX', log, '0')
   if header then
     local part, base, late, sum, entries, views = string.match(header,
@@ -73,24 +70,27 @@ for i = 1, #KEYS / 2 - 1 do
       redis.call('LSET', log, '0', header .. views)
     end
   end
-  local milli, field = math.floor(stamp / 1000), nil
+  -- Of the periods that have the moment, the one that ended first was in force.
+  local milli, field, first = math.floor(stamp / 1000), nil, nil
   for _, each in ipairs(redis.call('HKEYS', node)) do
     local begins, ends = string.match(each, '^(%d+) (%d+)$')
-    field = ends and begins + 0 <= milli and milli < ends + 0 and each or field
+    if ends and begins + 0 <= milli and milli < ends + 0 and (not first or ends + 0 < first) then
+      field, first = each, ends + 0
+    end
   end
   local p = redis.call('HGET', node, 'p')
-  local begins, ends, used, alert, rest
+  local begins, ends, used, told, rest
   if p then
-    begins, ends, used, alert, rest = string.match(p, '^(%d+) (%d+) (%d+) (%d+) %d+ (.*)$')
+    begins, ends, used, told, rest = string.match(p, '^(%d+) (%d+) (%d+) (%S+) %d+ (.*)$')
   end
-  local inForce = p and begins + 0 <= milli and milli < ends + 0
+  local inForce = p and not field and begins + 0 <= milli and milli < ends + 0
   if inForce or field then
     sequence = math.max(sequence + 1, now)
     local at = string.format('%d', sequence)
     redis.call('ZADD', rows, at, name)
     if inForce then
       redis.call('HSET', node, 'p', string.format('%s %s %d %s %s %s', begins, ends,
-        math.max(used - units, 0), alert, at, rest))
+        math.max(used - units, 0), told, at, rest))
     else
       used, rest = string.match(redis.call('HGET', node, field), '^(%d+) %d+ (.*)$')
       redis.call('HSET', node, field, string.format('%d %s %s', math.max(used - units, 0), at, rest))

@@ -8,12 +8,12 @@
 --       4 used    units before the count that is in Redis
 --       5 keep    as in check
 --       6 who, 7 why, 8 path  for the audit
---       9 now     microseconds since 1970; absent or empty: the server's clock
+--       9 moment  in the period, milliseconds
+--       10 now    microseconds since 1970; absent or empty: the server's clock
 -- Returns the units that count in the period now; -1: the period has not begun, or is not kept any more
 
 local root, rows, node, audit = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local begins, ends, restored, keep = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
-local now = tonumber(ARGV[9])
+local restored, keep, moment, now = ARGV[4] + 0, ARGV[5] + 0, ARGV[9] + 0, tonumber(ARGV[10])
 -- shared clock_micro
 if not now then
   local time = redis.call('TIME')
@@ -21,25 +21,27 @@ if not now then
 end
 -- end clock_micro
 local milli = math.floor(now / 1000)
-if begins > milli or ends + keep <= milli then
-  return -1
-end
 local sequence = math.max((redis.call('HGET', root, '=') or 0) + 1, now)
-local at, field = string.format('%d', sequence), string.format('%d %d', begins, ends)
+local at = string.format('%d', sequence)
 
--- A period in force that began before this one is over. The count is that in force, or an ended one.
+-- The period in force is the one of its moments, whatever the plan says. The count is that in force, or an
+-- ended one.
 local p = redis.call('HGET', node, 'p')
-local began, over, count, alert, from, rest = string.match(p or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-local inForce = p and began == ARGV[2] and over == ARGV[3]
-if p and not inForce and began + 0 < begins then
-  redis.call('HSET', node, began .. ' ' .. over, string.format('%s %s %s', count, from, rest))
+local began, over, count, told, rest = string.match(p or '', '^(%d+) (%d+) (%d+) (%S+) %d+ (.*)$')
+local inForce = p and (began + 0 <= moment and moment < over + 0 or began == ARGV[2] and over == ARGV[3])
+local begins, ends = inForce and began or ARGV[2], inForce and over or ARGV[3]
+local field = begins .. ' ' .. ends
+if begins + 0 > milli or ends + keep <= milli then
+  return -1
+elseif p and not inForce and over + 0 <= milli and begins + 0 >= over + 0 then
+  redis.call('HSET', node, began .. ' ' .. over, string.format('%s %s %s', count, at, rest))
   p = nil
 end
 local state = inForce and count .. ' 0 ' .. rest or redis.call('HGET', node, field) or '0 0 ' .. at .. ' 0'
 local used, first, had = string.match(state, '^(%d+) %d+ (%d+) (%d+)$')
 used = math.max(used - had, 0) + restored
 if inForce or not p then
-  redis.call('HSET', node, 'p', string.format('%s %d %s %s %s %d', field, used, inForce and alert or '0', at,
+  redis.call('HSET', node, 'p', string.format('%s %d %s %s %s %d', field, used, inForce and told or '0', at,
     first, restored))
   redis.call('HDEL', node, field)
 else
