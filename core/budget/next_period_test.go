@@ -174,24 +174,23 @@ func TestNamesOfCallsAreKeptForMinutes(t *testing.T) {
 // TestAnEndingIsNotTriedAgainForLong: beyond the time for which Redis remembers calls, nobody knows whether the
 // first try has run, so units go back once at most, and the caller is told.
 func TestAnEndingIsNotTriedAgainForLong(t *testing.T) {
-	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		faults := redistest.NewFaults(t)
-		own := b
-		own.Client = b.NewClientWith(t, faults)
-		g, clock := newBudget(t, own, plan{"acme": monthly(10, Hard)})
-		if err := g.Engine().Preload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		d := guardtest.Check(t, g, of(6, "acme", "", ""))
-		faults.SwallowReplies(refundScript.SHA(), 100) // that of each try of the client
-		if err := g.Refund(t.Context(), d); err == nil {
-			t.Fatal("a refund without a reply is no error")
-		}
-		faults.Heal()
-		clock.Advance(3 * time.Minute)
-		if err := g.Refund(t.Context(), d); !errors.Is(err, core.ErrUnsettled) {
-			t.Errorf("the second try: %v, want core.ErrUnsettled", err)
-		}
-		wantUsed(t, g, []int64{0}, "acme", "", "")
-	})
+	b := redistest.Single(t)
+	faults := redistest.NewFaults(t)
+	own := b
+	own.Client = b.NewClientWith(t, faults)
+	g, clock := newBudget(t, own, plan{"acme": monthly(10, Hard)})
+	if err := g.Engine().Preload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := guardtest.Check(t, g, of(6, "acme", "", ""))
+	faults.SwallowReplies(refundScript.SHA(), 100) // that of each try of the client
+	if err := g.Refund(t.Context(), d); err == nil {
+		t.Fatal("a refund without a reply is no error")
+	}
+	faults.Heal()
+	clock.Advance(3 * time.Minute)
+	if err := g.Refund(t.Context(), d); !errors.Is(err, core.ErrUnsettled) {
+		t.Errorf("the second try: %v, want core.ErrUnsettled", err)
+	}
+	wantUsed(t, g, []int64{0}, "acme", "", "")
 }
