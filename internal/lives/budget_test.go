@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -81,8 +80,8 @@ type budgetWorld struct {
 	guard *budget.Guard
 	two   bool
 
-	mu     sync.Mutex
-	alerts map[string][]int
+	alerts chan budget.Alert // come in the background
+	told   map[string][]int
 
 	name     string
 	day      int
@@ -95,7 +94,7 @@ type budgetWorld struct {
 }
 
 func newBudgetWorld(p *place, two bool) *budgetWorld {
-	w := &budgetWorld{place: p, two: two, alerts: map[string][]int{}}
+	w := &budgetWorld{place: p, two: two, alerts: make(chan budget.Alert, 64), told: map[string][]int{}}
 	w.guard = budget.New(p.Engine(), "b", budget.Options{Levels: []string{"org", "user"},
 		Find: func(path []string) ([]budget.Limit, error) {
 			if len(path) > 1 {
@@ -103,12 +102,7 @@ func newBudgetWorld(p *place, two bool) *budgetWorld {
 			}
 			return []budget.Limit{{Max: w.most, Period: period.MonthlyOn(w.day, time.UTC)}}, nil
 		},
-		Alert: func(_ context.Context, a budget.Alert) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			path := budget.Path(a.Path...)
-			w.alerts[path] = append(w.alerts[path], a.Percent)
-		}})
+		Alert: func(_ context.Context, a budget.Alert) { w.alerts <- a }})
 	return w
 }
 
@@ -116,9 +110,7 @@ func (w *budgetWorld) begin(name string) {
 	w.name, w.day, w.most, w.override, w.after = name, 10, 10, false, 0
 	w.admitted, w.settled = nil, nil
 	w.forget()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.alerts)
+	clear(w.told)
 }
 
 func (w *budgetWorld) forget() {
@@ -227,15 +219,24 @@ func (w *budgetWorld) hear() error {
 
 // heard takes the alerts of a level; it waits for one that has to come.
 func (w *budgetWorld) heard(level int, wait bool) []int {
-	for begun := time.Now(); ; time.Sleep(100 * time.Microsecond) {
-		w.mu.Lock()
-		got := w.alerts[w.path(level)]
-		if len(got) > 0 || !wait || time.Since(begun) > 5*time.Second {
-			delete(w.alerts, w.path(level))
-			w.mu.Unlock()
+	path, late := w.path(level), time.After(5*time.Second)
+	for {
+		select {
+		case a := <-w.alerts:
+			w.told[budget.Path(a.Path...)] = append(w.told[budget.Path(a.Path...)], a.Percent)
+			continue
+		default:
+		}
+		if got := w.told[path]; len(got) > 0 || !wait {
+			delete(w.told, path)
 			return got
 		}
-		w.mu.Unlock()
+		select {
+		case a := <-w.alerts:
+			w.told[budget.Path(a.Path...)] = append(w.told[budget.Path(a.Path...)], a.Percent)
+		case <-late:
+			return nil
+		}
 	}
 }
 
@@ -268,7 +269,8 @@ func (w *budgetWorld) do(event string) (string, error) {
 			return "", broken("A call that arrives twice is no error", "%v", err)
 		}
 	case "before", "at", "after":
-		at := w.inForce(0).ends.Add(map[string]time.Duration{"before": -time.Millisecond, "after": 24 * time.Hour}[event])
+		behind := map[string]time.Duration{"before": -time.Millisecond, "after": 24 * time.Hour}
+		at := w.inForce(0).ends.Add(behind[event])
 		if !at.After(w.Now()) {
 			return "", errImpossible
 		}
@@ -321,8 +323,9 @@ func (w *budgetWorld) passed(a *admission) bool {
 
 // export compares the rows that have changed since the last export.
 func (w *budgetWorld) export() (told string, err error) {
+	org := core.Attempt{Actor: budget.Path(w.name, "")}
 	for {
-		rows, next, err := w.guard.Export(context.Background(), core.Attempt{Actor: budget.Path(w.name, "")}, w.after)
+		rows, next, err := w.guard.Export(context.Background(), org, w.after)
 		if err != nil {
 			return told, broken("An export is no error", "%v", err)
 		}
