@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -32,6 +33,7 @@ type replayFlags struct {
 	keys     map[string]string // the program's key function: the field
 	costs    map[string]string // the program's cost function: units, or the field
 	mounts   []mountFlag
+	layouts  []string
 	sweeps   []string
 	top      int
 	csv      bool
@@ -58,8 +60,17 @@ func (f *replayFlags) register(fs *flag.FlagSet) {
 			return nil
 		}
 	}
-	fs.Func("field", "where the log has time, method, uri, status, remote, host or request, as `WHAT=FIELD`; "+
-		"may be repeated", pairs(f.roles, false))
+	fs.Func("field", "where the log has time, method, uri, status, remote, host, request or duration, as "+
+		"`WHAT=FIELD`, a time or duration with its unit: duration=latency:ns; may be repeated", pairs(f.roles, false))
+	fs.Func("time", "a `LAYOUT` of times, as package time of Go has it: '02.01.2006 15:04:05'; may be repeated",
+		func(text string) error {
+			at := time.Date(2026, 11, 24, 10, 20, 30, 0, time.UTC)
+			if got, err := time.Parse(text, at.Format(text)); err != nil || !got.Equal(at) {
+				return errors.New("write the moment 2006-01-02 15:04:05 as the log would")
+			}
+			f.layouts = append(f.layouts, text)
+			return nil
+		})
 	fs.Func("user", "the field of the log with the user that the login stores, as `NAME=FIELD`, or FIELD for all "+
 		"names; may be repeated", func(text string) error {
 		if !strings.Contains(text, "=") && text != "" {
@@ -79,8 +90,8 @@ func (f *replayFlags) register(fs *flag.FlagSet) {
 		f.mounts = append(f.mounts, mountFlag{list, pattern})
 		return nil
 	})
-	fs.Func("sweep", "other `limits` to try, such as '60, 100, 200 per minute', of the only guard or of GUARD=...; "+
-		"may be repeated", func(text string) error {
+	fs.Func("sweep", "other `limits` to try, as a file has them, of the only guard or of GUARD=...: "+
+		"'site=5/s, 100/min'; may be repeated", func(text string) error {
 		f.sweeps = append(f.sweeps, text)
 		return nil
 	})
@@ -142,8 +153,10 @@ func replay(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]strin
 			return err
 		}
 	}
-	r.finish()
-	bar.clear()
+	err = r.finish()
+	if bar.clear(); err != nil {
+		return err
+	}
 	if f.csv {
 		return report.writeCSV(e.out)
 	}
@@ -226,22 +239,27 @@ type replayer struct {
 
 // read reads a log.
 func (r *replayer) read(ctx context.Context, name string, from io.Reader) error {
-	in, err := accesslog.NewReader(from,
-		accesslog.Options{Format: r.flags.format, Roles: r.flags.roles, Wanted: r.flags.wanted()})
+	in, err := accesslog.NewReader(from, accesslog.Options{Format: r.flags.format, Roles: r.flags.roles,
+		Layouts: r.flags.layouts, Wanted: r.flags.wanted()})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if r.plan == nil {
-		if err := r.begin(in); err != nil {
-			return err
-		}
-	}
+	var seen logged
 	for {
 		entry, err := in.Next()
-		if err != nil {
+		if err != nil { // the end: Next counts whatever else goes wrong
 			r.report.addLog(name, in)
-			return ctx.Err() // the end: Next counts whatever else goes wrong
+			if err := cmp.Or(ctx.Err(), seen.doubt(in)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
 		}
+		if r.plan == nil {
+			if err := r.begin(in); err != nil {
+				return err
+			}
+		}
+		seen.add(&entry)
 		r.hold(entry)
 		if r.count++; r.count%4096 == 0 {
 			r.bar.show(r.count)
@@ -250,6 +268,57 @@ func (r *replayer) read(ctx context.Context, name string, from io.Reader) error 
 			}
 		}
 	}
+}
+
+// logged is what the requests of a log say about how it was read.
+type logged struct {
+	requests    int
+	took        time.Duration
+	first, last time.Time // when the log has the first and the last
+}
+
+func (l *logged) add(e *accesslog.Entry) {
+	at := e.Time.Add(e.Took)
+	if l.requests++; l.requests == 1 {
+		l.first, l.last = at, at
+	}
+	if at.Before(l.first) {
+		l.first = at
+	}
+	if at.After(l.last) {
+		l.last = at
+	}
+	l.took += min(e.Took, maxTook-l.took)
+}
+
+const (
+	// fewRequests is how many requests tell nothing about the unit of their durations.
+	fewRequests = 10
+	// maxRunning is how many requests run at a time, at most, if their durations have the unit that their form
+	// suggests.
+	maxRunning = 1000
+	// maxTook bounds the sum of durations.
+	maxTook = time.Duration(1 << 62)
+)
+
+// doubt returns why the log says nothing about rules: most lines could not be read, or the durations put the
+// requests out of any order.
+func (l *logged) doubt(in *accesslog.Reader) error {
+	if in.Broken > l.requests || l.requests == 0 && in.Other > 0 {
+		text := fmt.Sprintf("%s of %s were read, which says nothing about the rules", count(l.requests, "request"),
+			count(in.Lines, "line"))
+		for _, b := range in.First {
+			text += fmt.Sprintf("\n  line %d: %s", b.Line, printable(b.Why))
+		}
+		return errors.New(text)
+	}
+	running := l.took.Seconds() / max(l.last.Sub(l.first), time.Second).Seconds()
+	most := min(maxRunning, float64(l.requests)/4)
+	if in.Assumed != "" && l.requests >= fewRequests && running > most {
+		return fmt.Errorf("if %s is in seconds, %.0f requests ran at a time: name its unit, as in "+
+			"-field duration=%[1]s:ms", in.Assumed, running)
+	}
+	return nil
 }
 
 // begin makes the rules, when it is known which fields the log has.
@@ -308,11 +377,18 @@ func (r *replayer) hold(e accesslog.Entry) {
 }
 
 // finish decides those that are held, and completes the report.
-func (r *replayer) finish() {
+func (r *replayer) finish() error {
 	for len(r.held) > 0 {
 		r.decide(heap.Pop(&r.held).(held).Entry)
 	}
+	switch {
+	case r.count == 0:
+		return errors.New("the logs have no requests")
+	case r.report.Unusable > r.report.Requests:
+		return fmt.Errorf("%d of %s have a target that is no URL", r.report.Unusable, count(r.count, "request"))
+	}
 	r.report.complete(r)
+	return nil
 }
 
 // decide passes a request through the rules. One that comes too late to be put in order counts at the latest

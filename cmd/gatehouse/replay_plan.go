@@ -411,7 +411,7 @@ func set(n *yaml.Node, name string, value *yaml.Node) {
 }
 
 // sweep is another limit of a guard.
-type sweep struct{ guard, limits, all string }
+type sweep struct{ guard, limits string }
 
 // sweep reads the flags -sweep.
 func (p *replayPlan) sweep() error {
@@ -429,7 +429,7 @@ func (p *replayPlan) sweep() error {
 					strings.Join(slices.Sorted(maps.Keys(names)), ", "), text)
 			}
 		}
-		if err := p.sweepOf(strings.TrimSpace(guard), limits); err != nil {
+		if err := p.sweepOf(strings.TrimSpace(guard), strings.TrimSpace(limits)); err != nil {
 			return usagef("-sweep %q: %w", text, err)
 		}
 	}
@@ -449,52 +449,19 @@ func firstOf(names map[string]bool) string {
 	return ""
 }
 
-// sweepOf reads limits such as "60,100,200/min" or "60, 100 per minute": one without a window has that of the
-// last.
+// sweepOf reads limits as a file has them: they stand in place of all that the guard has.
 func (p *replayPlan) sweepOf(guard, text string) error {
-	given := member(p.guard(guard), "limits").Value
 	if p.guard(guard).IsZero() {
 		return fmt.Errorf("no guard %q is replayed", guard)
 	}
-	if given == "" {
+	if member(p.guard(guard), "limits").Value == "" {
 		return fmt.Errorf("the guard %q has tiers: change them in the file", guard)
 	}
-	parts := strings.Split(strings.ReplaceAll(text, " per ", "/"), ",")
-	_, window, ok := strings.Cut(parts[len(parts)-1], "/")
-	if !ok {
-		return fmt.Errorf("write the window behind the last limit, as in %s=60,100,200/min", guard)
+	if _, err := limit.ParseAll(text); err != nil {
+		return fmt.Errorf("%w (write limits as in a file, and the flag once for each try)", err)
 	}
-	for _, part := range parts {
-		if !strings.Contains(part, "/") {
-			part = strings.TrimSpace(part) + "/" + window
-		}
-		part = strings.TrimSpace(part)
-		one, err := limit.Parse(part)
-		if err != nil {
-			return err
-		}
-		all, err := inPlaceOf(given, part, one)
-		if err != nil {
-			return err
-		}
-		p.sweeps = append(p.sweeps, sweep{guard, part, all})
-	}
+	p.sweeps = append(p.sweeps, sweep{guard, text})
 	return nil
-}
-
-// inPlaceOf returns limits with another one in place of the only one, or of that with the same window.
-func inPlaceOf(given, part string, one limit.Limit) (string, error) {
-	limits := strings.Split(given, ",")
-	if len(limits) == 1 {
-		return part, nil
-	}
-	for i, text := range limits {
-		if l, err := limit.Parse(text); err == nil && l.Window == one.Window {
-			limits[i] = part
-			return strings.Join(limits, ","), nil
-		}
-	}
-	return "", fmt.Errorf("none of the limits %q has the window of %s", given, part)
 }
 
 // rules returns the file of a world: with the limits of a sweep, unless it is nil.
@@ -502,7 +469,7 @@ func (p *replayPlan) rules(s *sweep) (*config.Config, error) {
 	if s != nil {
 		limits := member(p.guard(s.guard), "limits")
 		was := *limits
-		limits.Value, limits.Style = s.all, yaml.DoubleQuotedStyle
+		limits.Value, limits.Style = s.limits, yaml.DoubleQuotedStyle
 		defer func() { *limits = was }()
 	}
 	data, err := yaml.Marshal(p.root)

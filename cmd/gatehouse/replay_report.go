@@ -93,8 +93,10 @@ type replayedLog struct {
 	Format  string             `json:"format"`
 	Lines   int                `json:"lines"`
 	Broken  int                `json:"broken"`
+	Other   int                `json:"other_lines,omitempty"` // of something else
 	First   []accesslog.Broken `json:"first_broken,omitempty"`
 	Unknown map[string]int     `json:"fields_not_used,omitempty"`
+	NoUnit  string             `json:"duration_without_unit,omitempty"`
 }
 
 // replayedRule is what a rule would have done.
@@ -121,7 +123,8 @@ type replayedActor struct {
 }
 
 func (p *replayed) addLog(name string, in *accesslog.Reader) {
-	p.Logs = append(p.Logs, replayedLog{name, in.Format, in.Lines, in.Broken, in.First, in.Unused})
+	p.Logs = append(p.Logs, replayedLog{name, in.Format, in.Lines, in.Broken, in.Other, in.First, in.Unused,
+		in.NoUnit})
 }
 
 func (p *replayed) add(e *accesslog.Entry) {
@@ -161,7 +164,7 @@ func (p *replayed) complete(r *replayer) {
 		for _, w := range worlds {
 			for _, one := range r.plan.results(w) {
 				if one.Guard == r.plan.sweeps[i].guard {
-					one.Limits, one.Actors, one.Notes = r.plan.sweeps[i].all, 0, nil
+					one.Limits, one.Actors, one.Notes = r.plan.sweeps[i].limits, 0, nil
 					p.Sweeps = append(p.Sweeps, one)
 				}
 			}
@@ -216,8 +219,12 @@ func share(part, whole int) string {
 func (p *replayed) write(w io.Writer) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	for _, log := range p.Logs {
-		line("log        %s: %s, %s, %d broken", printable(log.Name), log.Format, count(log.Lines, "line"),
-			log.Broken)
+		other := ""
+		if log.Other > 0 {
+			other = fmt.Sprintf(", %d of something else", log.Other)
+		}
+		line("log        %s: %s, %s, %d broken%s", printable(log.Name), log.Format, count(log.Lines, "line"),
+			log.Broken, other)
 		for _, b := range log.First {
 			line("             line %d: %s", b.Line, printable(b.Why))
 		}
@@ -227,6 +234,10 @@ func (p *replayed) write(w io.Writer) {
 				names = append(names, printable(name))
 			}
 			line("             not used: %.200s", strings.Join(names, ", "))
+		}
+		if log.NoUnit != "" {
+			line("             %s has no unit, so a request counts when it ended: -field duration=%[1]s:ms, with s, "+
+				"ms, us or ns", printable(log.NoUnit))
 		}
 	}
 	line("requests   %d, %s to %s", p.Requests, p.From.UTC().Format(time.RFC3339),

@@ -170,7 +170,7 @@ func (q *requests) request(ctx context.Context, e *accesslog.Entry) (*http.Reque
 		}
 		u.Scheme, u.Host, u.User = "", "", nil
 	}
-	if !hasPort(e.Remote) {
+	if e.Remote != "@" && !hasPort(e.Remote) {
 		r.RemoteAddr = net.JoinHostPort(strings.Trim(e.Remote, "[]"), "0")
 	}
 	for i := range e.Fields {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,14 +25,17 @@ const (
 	maxBroken = 5
 )
 
-// Entry is a request as a line of a log has it.
+// Entry is a request as a line of a log has it: it has a time, a method, a target, and the peer's address.
 type Entry struct {
-	Time              time.Time // when it arrived, as far as the log says
-	Method, URI, Host string
-	Remote            string  // the address of the peer, perhaps with a port
-	User              string  // of HTTP Basic authentication
-	Status            int     // 0: unknown
-	Fields            []Field // header fields, and those of Options.Wanted
+	Time   time.Time     // when it arrived, as far as the log says
+	Took   time.Duration // what was subtracted from the time in the log
+	Method string
+	URI    string
+	Host   string
+	Remote string  // the address of the peer, perhaps with a port; "@": a Unix socket
+	User   string  // of HTTP Basic authentication
+	Status int     // 0: unknown
+	Fields []Field // header fields, and those of Options.Wanted
 }
 
 // Options say how a log is read.
@@ -39,8 +43,11 @@ type Options struct {
 	// Format is a name of Names, a log_format of nginx, or "" or "auto" to find out.
 	Format string
 	// Roles names the field of what a log may hold under any name: time, method, uri, status, remote, host,
-	// request, duration.
+	// request, duration. A colon and s, ms, us or ns behind the field of a time or duration is its unit:
+	// "latency:ns".
 	Roles map[string]string
+	// Layouts are further forms of times, as of time.Parse.
+	Layouts []string
 	// Wanted are other fields that are kept.
 	Wanted map[string]bool
 }
@@ -53,32 +60,39 @@ type Broken struct {
 
 // Reader reads a log. What it has counted is valid between calls of Next.
 type Reader struct {
-	Format string
-	Lines  int
-	Broken int
-	First  []Broken
-	Unused map[string]int // by the names of fields that say nothing about the request
+	Format  string
+	Lines   int
+	Broken  int
+	First   []Broken
+	Other   int            // lines of something else in the log, which no reader could take for a request
+	Unused  map[string]int // by the names of fields that say nothing about the request
+	NoUnit  string         // a field with durations of which nobody knows the unit: they are not subtracted
+	Assumed string         // a field with durations that were taken for seconds by their name and form
 
-	in      *bufio.Reader
-	split   func(line string, fields []Field) ([]Field, error)
-	options Options
-	roles   map[string]role
-	seen    map[string]bool // names of fields in the format or in the sample
-	fields  []Field
-	last    string // the text of the last time, and the time
-	lastAt  time.Time
+	in       *bufio.Reader
+	shape    shape
+	w3c      w3c
+	json     scanner
+	outer    scanner
+	options  Options
+	units    map[string]time.Duration // of fields, as Options say
+	times    clock
+	roles    map[string]role
+	seen     map[string]bool // names of fields in the format or in the sample
+	decimals map[string]bool // fields of durations that have fractions in the sample
+	absolute bool            // requests are logged with the host
+	fields   []Field
 }
 
 // NewReader returns a reader of a log, which may be compressed by gzip. It reads the first lines to see what
 // they are.
 func NewReader(from io.Reader, o Options) (*Reader, error) {
-	for name := range o.Roles {
-		if _, ok := roleNames[name]; !ok {
-			return nil, fmt.Errorf("%q is nothing that a field can hold: want time, method, uri, status, remote, "+
-				"host, request or duration", name)
-		}
+	r := &Reader{options: o, Unused: map[string]int{}, roles: map[string]role{}, seen: map[string]bool{},
+		decimals: map[string]bool{}, units: map[string]time.Duration{}, json: newScanner(), outer: newScanner()}
+	r.times = clock{layouts: append(slices.Clone(o.Layouts), layouts...)}
+	if err := r.named(o.Roles); err != nil {
+		return nil, err
 	}
-	r := &Reader{options: o, roles: map[string]role{}, Unused: map[string]int{}, seen: map[string]bool{}}
 	r.in = bufio.NewReaderSize(from, maxLine)
 	if magic, _ := r.in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		zip, err := gzip.NewReader(r.in)
@@ -87,110 +101,32 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 		}
 		r.in = bufio.NewReaderSize(zip, maxLine)
 	}
+	if mark, _ := r.in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		_, _ = r.in.Discard(3) // the byte order mark was there
+	}
 	return r, r.detect()
 }
 
-// detect finds the format, and the names of fields.
-func (r *Reader) detect() error {
-	head, _ := r.in.Peek(sample)
-	if len(head) == sample {
-		head = head[:bytes.LastIndexByte(head, '\n')+1]
+// named notes the fields that the caller has named, and their units.
+func (r *Reader) named(given map[string]string) error {
+	r.options.Roles = map[string]string{}
+	for what, field := range given {
+		if _, ok := roleNames[what]; !ok {
+			return fmt.Errorf("%q is nothing that a field can hold: want time, method, uri, status, remote, "+
+				"host, request or duration", what)
+		}
+		if name, unit, ok := cutUnit(field); ok && (what == "time" || what == "duration") {
+			field, r.units[name] = name, unit
+		}
+		r.options.Roles[what] = field
 	}
-	lines := strings.FieldsFunc(string(head), func(c rune) bool { return c == '\n' })
-	switch format := r.options.Format; {
-	case strings.Contains(format, "$"):
-		p, err := compile(format)
-		if err != nil {
-			return fmt.Errorf("the format: %w", err)
-		}
-		r.Format, r.split = "log_format", p.split
-	case format != "" && format != "auto":
-		if r.split = splitter(format); r.split == nil {
-			return fmt.Errorf("unknown format %q: want auto, %s, or a log_format of nginx with its $variables",
-				format, strings.Join(Names(), ", "))
-		}
-		r.Format = format
-	default:
-		if err := r.guess(lines); err != nil {
-			return err
-		}
-	}
-	r.see(lines)
 	return nil
 }
 
-// guess takes the format that reads most of the lines.
-func (r *Reader) guess(lines []string) error {
-	most := 0
-	for _, name := range append([]string{"json"}, Names()[2:]...) {
-		split, good := splitter(name), 0
-		for _, line := range lines {
-			if _, err := split(strings.TrimRight(line, "\r"), nil); err == nil {
-				good++
-			}
-		}
-		if good > most {
-			r.Format, r.split, most = name, split, good
-		}
-	}
-	switch {
-	case r.split != nil:
-		return nil
-	case len(lines) == 0:
-		r.Format, r.split = "json", splitter("json")
-		return nil
-	}
-	return errors.New("no line is of a known format: name the log_format of nginx, with its $variables, or " +
-		"one of " + strings.Join(Names(), ", "))
-}
-
-// see notes the names of the fields.
-func (r *Reader) see(lines []string) {
-	for _, line := range lines {
-		r.fields, _ = r.split(strings.TrimRight(line, "\r"), r.fields[:0])
-		for _, f := range r.fields {
-			if len(r.seen) < maxNames {
-				r.seen[f.Name] = true
-			}
-			if f.Name == "request.remote_ip" && r.Format == "json" {
-				r.Format = "caddy"
-			}
-		}
-	}
-	if p, err := compile(r.patternText()); err == nil {
-		for _, v := range p.vars {
-			r.seen[v.name] = true
-		}
-	}
-}
-
-// patternText returns the log_format of the reader's lines, or "" for JSON.
-func (r *Reader) patternText() string {
-	for _, f := range named {
-		if f.name == r.Format {
-			return f.pattern
-		}
-	}
-	if r.Format == "log_format" {
-		return r.options.Format
-	}
-	return ""
-}
-
-func splitter(name string) func(string, []Field) ([]Field, error) {
-	if name == "json" || name == "caddy" {
-		return (&scanner{names: map[string]string{}}).split
-	}
-	for _, f := range named {
-		if f.name == name {
-			p, err := compile(f.pattern)
-			if err != nil {
-				panic(err) // a constant of this package
-			}
-			return p.split
-		}
-	}
-	return nil
+// Empty reports whether the log has no lines.
+func (r *Reader) Empty() bool {
+	head, _ := r.in.Peek(1)
+	return r.Lines == 0 && len(head) == 0
 }
 
 // Has reports whether the log has a field of this name.
@@ -214,7 +150,7 @@ func (r *Reader) HasHeader(name string) bool {
 func (r *Reader) HasUser() bool { return r.has(user) }
 
 // HasHost reports whether the log has the host that clients asked for.
-func (r *Reader) HasHost() bool { return r.has(host) }
+func (r *Reader) HasHost() bool { return r.absolute || r.has(host) }
 
 // HasStatus reports whether the log has the status of answers.
 func (r *Reader) HasStatus() bool { return r.has(status) }
@@ -235,12 +171,20 @@ func (r *Reader) Next() (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
-		if line == "" {
+		if line == "" || r.w3c.directive(line) {
 			continue
 		}
-		e, err := r.entry(line)
-		if err == nil {
-			return e, nil
+		fields, when, err := r.split(&r.shape, line, r.fields[:0])
+		if r.fields = fields; err == nil {
+			var e Entry
+			if e, err = r.entry(fields, when); err == nil {
+				r.count(fields)
+				return e, nil
+			}
+		}
+		if r.other(line, fields) {
+			r.Other++
+			continue
 		}
 		r.broken(err)
 	}
@@ -250,6 +194,18 @@ func (r *Reader) Next() (Entry, error) {
 func (r *Reader) broken(err error) {
 	if r.Broken++; len(r.First) < maxBroken {
 		r.First = append(r.First, Broken{r.Lines, err.Error()})
+	}
+}
+
+// count counts the fields that nothing reads.
+func (r *Reader) count(fields []Field) {
+	for i := range fields {
+		name := fields[i].Name
+		if r.roleOf(name) == unused && !r.options.Wanted[name] {
+			if _, known := r.Unused[name]; known || len(r.Unused) < maxNames {
+				r.Unused[name]++
+			}
+		}
 	}
 }
 
@@ -273,7 +229,28 @@ func (r *Reader) line() (string, error) {
 			return "", io.EOF
 		}
 		r.Lines++
-		return strings.TrimRight(string(line), "\r\n"), nil
+		return plain(string(line)), nil
+	}
+}
+
+// plain returns a line without its end, and without the colors of a terminal.
+func plain(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	if strings.IndexByte(line, 0x1b) < 0 {
+		return line
+	}
+	var b strings.Builder
+	for {
+		at := strings.Index(line, "\x1b[")
+		if at < 0 {
+			b.WriteString(line)
+			return b.String()
+		}
+		b.WriteString(line[:at])
+		line = line[at+2:]
+		if rest := strings.TrimLeft(line, "0123456789;"); strings.HasPrefix(rest, "m") {
+			line = rest[1:]
+		}
 	}
 }
 
@@ -283,21 +260,20 @@ func (r *Reader) roleOf(name string) role {
 		return known
 	}
 	is := roles[name]
-	switch {
-	case name == "duration" && r.Format != "caddy":
-		is = unused // of what unit, nobody knows
-	case is == unused && HeaderOf(name) != "":
+	if is == unused && HeaderOf(name) != "" {
 		is = header
 	}
 	for what, field := range r.options.Roles {
-		switch {
-		case field == name:
-			is = roleNames[what]
-		case is == roleNames[what] || is == ended && what == "time":
-			is = unused // another field was named
-		}
 		if field == name {
+			if is = roleNames[what]; what == "time" && r.options.Roles["duration"] != "" {
+				is = ended // both were named, so one is to be subtracted from the other
+			}
 			break
+		}
+		switch {
+		case is == roleNames[what], is == ended && what == "time",
+			is == request && (what == "uri" || what == "method"):
+			is = unused // another field was named
 		}
 	}
 	if len(r.roles) < maxNames {
@@ -306,79 +282,39 @@ func (r *Reader) roleOf(name string) role {
 	return is
 }
 
-// entry makes a request of a line.
-func (r *Reader) entry(line string) (Entry, error) {
-	var err error
-	if r.fields, err = r.split(line, r.fields[:0]); err != nil {
-		return Entry{}, err
-	}
-	e, v := Entry{}, said{from: ended, rank: 1 << 10}
-	for i := range r.fields {
-		f := &r.fields[i]
-		is, wanted := r.roleOf(f.Name), r.options.Wanted[f.Name]
-		if is == unused && !wanted {
-			if _, known := r.Unused[f.Name]; known || len(r.Unused) < maxNames {
-				r.Unused[f.Name]++
-			}
-		}
-		if is == header || wanted {
-			e.Fields = append(e.Fields, *f)
-		}
-		e.note(f, is, &v)
-	}
-	if err := e.target(v.request, v.args); err != nil {
-		return e, err
-	}
-	return e, r.when(&e, v.at, v.from, v.took)
-}
-
 // said is what the fields of a line say before it is known which of them count.
 type said struct {
-	at, took, args, request string
-	from                    role
-	rank                    int
+	values [roleCount]string
+	names  [roleCount]string
+	ranks  [roleCount]int
 }
 
-// note notes what a field says.
-func (e *Entry) note(f *Field, is role, v *said) {
-	switch is {
-	case begun, ended:
-		if n := rankOf(f.Name, is); n < v.rank {
-			v.at, v.from, v.rank = f.Value, is, n
+// entry makes a request of the fields of a line. The time of a shipper counts if the line has none.
+func (r *Reader) entry(fields []Field, shipped string) (Entry, error) {
+	var v said
+	var e Entry
+	for i := range fields {
+		f := &fields[i]
+		is := r.roleOf(f.Name)
+		if is == header || r.options.Wanted[f.Name] {
+			e.Fields = append(e.Fields, *f)
 		}
-	case duration:
-		v.took = f.Value
-	case request:
-		v.request = f.Value
-	case method:
-		e.Method = f.Value
-	case uri:
-		e.URI = f.Value
-	case query:
-		v.args = f.Value
-	case status:
-		e.Status = statusOf(f.Value)
-	case remote:
-		e.Remote = f.Value
-	case host:
-		e.Host = f.Value
-	case user:
-		e.User = f.Value
-	case unused, header: // see entry
+		if is == unused || is == header {
+			continue
+		}
+		if n := rankOf(f.Name); v.values[is] == "" || n < v.ranks[is] {
+			v.values[is], v.names[is], v.ranks[is] = f.Value, f.Name, n
+		}
 	}
-}
-
-// rankOf orders the times of a line: the lowest counts.
-func rankOf(name string, is role) int {
-	switch {
-	case is == begun:
-		return 0
-	case name == "msec":
-		return 1
-	case name == "time_iso8601", name == "time_local":
-		return 2
+	e.Method, e.URI, e.Host, e.User = v.values[method], v.values[uri], v.values[host], v.values[user]
+	e.Status = statusOf(v.values[status])
+	if err := e.target(v.values[request], v.values[query]); err != nil {
+		return e, err
 	}
-	return 3
+	if err := e.peer(v.values[remote]); err != nil {
+		return e, err
+	}
+	return e, r.when(&e, &v, shipped)
 }
 
 func statusOf(text string) int {
@@ -396,7 +332,7 @@ func (e *Entry) target(requestLine, args string) error {
 		if !ok {
 			return fmt.Errorf("the request line is %.40q", requestLine)
 		}
-		e.Method, e.URI, _ = strings.Cut(name+" "+strings.TrimSpace(rest), " ")
+		e.Method, e.URI = name, strings.TrimSpace(rest)
 		if at := strings.LastIndex(e.URI, " HTTP/"); at > 0 {
 			e.URI = e.URI[:at]
 		}
@@ -404,30 +340,86 @@ func (e *Entry) target(requestLine, args string) error {
 	switch {
 	case e.Method == "" || e.URI == "":
 		return errors.New("it has no method and path")
-	case e.Remote == "":
-		return errors.New("it has no address of a client")
+	case strings.ContainsFunc(e.Method, notOfMethods):
+		return fmt.Errorf("the method is %.40q", e.Method)
+	case !isTarget(e.URI):
+		return fmt.Errorf("the path is %.40q", e.URI)
 	}
 	if args != "" && !strings.Contains(e.URI, "?") {
-		e.URI += "?" + args
+		e.URI += "?" + strings.TrimPrefix(args, "?")
 	}
 	return nil
 }
 
+// notOfMethods reports whether a character is in no method.
+func notOfMethods(c rune) bool { return c != '-' && c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') }
+
+func isTarget(uri string) bool { return uri[0] == '/' || uri == "*" || hasHost(uri) }
+
+func hasHost(uri string) bool {
+	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
+}
+
+// peer takes the address of the peer. A Unix socket has none, and needs a header field that has the client's.
+func (e *Entry) peer(text string) error {
+	switch {
+	case text == "":
+		return errors.New("it has no address of a client")
+	case isAddress(text):
+		e.Remote = text
+		return nil
+	case text != "unix:" && text != "@":
+		return fmt.Errorf("the address of the client is %.40q", text)
+	}
+	for i := range e.Fields {
+		if name := HeaderOf(e.Fields[i].Name); strings.EqualFold(name, "X-Forwarded-For") ||
+			strings.EqualFold(name, "Forwarded") || strings.EqualFold(name, "X-Real-Ip") {
+			e.Remote = "@"
+			return nil
+		}
+	}
+	return errors.New("it came over a Unix socket, and has no header field with the address of its client")
+}
+
 // when finds out when the request arrived.
-func (r *Reader) when(e *Entry, at string, from role, took string) error {
+func (r *Reader) when(e *Entry, v *said, shipped string) error {
+	is := begun
+	if v.values[begun] == "" {
+		is = ended
+	}
+	at, name := v.values[is], v.names[is]
+	if at == "" {
+		at, name = shipped, ""
+	}
 	if at == "" {
 		return errors.New("it has no time")
 	}
-	if at != r.last {
-		t, ok := parseTime(at)
-		if !ok {
-			return fmt.Errorf("the time is %.40q", at)
-		}
-		r.last, r.lastAt = at, t
+	var ok bool
+	if e.Time, ok = r.times.parse(at, r.units[name]); !ok {
+		return fmt.Errorf("the time is %.40q", at)
 	}
-	e.Time = r.lastAt
-	if s, ok := seconds(took); ok && from == ended {
-		e.Time = e.Time.Add(-time.Duration(s * float64(time.Second)))
+	if text := v.values[duration]; text != "" && is == ended {
+		e.Took = r.took(v.names[duration], text)
+		e.Time = e.Time.Add(-e.Took)
 	}
 	return nil
+}
+
+// took returns a duration. One whose unit nobody knows is 0, and its field is noted.
+func (r *Reader) took(name, text string) time.Duration {
+	if d, ok := durationOf(text, r.units[name]); ok {
+		return d
+	}
+	unit := unitOfName(name)
+	if unit == 0 && inSeconds[name] && r.decimals[name] && (name != "duration" || r.Format == "caddy") {
+		unit, r.Assumed = time.Second, name
+	}
+	if unit == 0 && name == "time-taken" && r.w3c.milliseconds {
+		unit = time.Millisecond
+	}
+	d, ok := durationOf(text, unit)
+	if !ok && strings.Trim(text, "0.") != "" && r.NoUnit == "" {
+		r.NoUnit = name
+	}
+	return d
 }

@@ -3,7 +3,6 @@ package accesslog
 import (
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 )
 
@@ -20,6 +19,8 @@ type scanner struct {
 	fields []Field
 	names  map[string]string // dotted names, so that each is made once
 }
+
+func newScanner() scanner { return scanner{names: map[string]string{}} }
 
 // split adds the members of an object to fields: "request.uri" for a member of a member, and one field for
 // each value of a list, as header fields that come several times are logged. null and what is empty are left
@@ -173,10 +174,4 @@ func (s *scanner) string() (string, error) {
 		}
 	}
 	return "", errJSON
-}
-
-// seconds reads a duration: a number of seconds, or a text such as "12ms".
-func seconds(text string) (float64, bool) {
-	s, err := strconv.ParseFloat(strings.TrimSuffix(text, "s"), 64)
-	return s, err == nil && s >= 0 && s < 1e6
 }

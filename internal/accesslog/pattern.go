@@ -6,35 +6,6 @@ import (
 	"strings"
 )
 
-// The formats of lines without JSON, as a log_format of nginx. What follows behind the known fields is
-// "unread": servers add to these formats.
-const (
-	common   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
-	combined = common + ` "$http_referer" "$http_user_agent"`
-	// proxied is the format main of nginx's packages.
-	proxied = combined + ` "$http_x_forwarded_for"`
-	traefik = combined + ` $request_count "$router_name" "$server_url" ${duration_ms}ms`
-	alb     = `$type $time $elb $client_addr $target_addr $request_processing_time $target_processing_time ` +
-		`$response_processing_time $status $target_status_code $received_bytes $sent_bytes "$request" ` +
-		`"$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$host" ` +
-		`"$chosen_cert_arn" $matched_rule_priority $request_creation_time $unread`
-)
-
-// named are the formats in the order in which they are tried: the first of those that read most lines wins.
-var named = []struct{ name, pattern string }{
-	{"alb", alb}, {"traefik", traefik}, {"nginx-main", proxied}, {"combined", combined + "$unread"},
-	{"common", common + "$unread"},
-}
-
-// Names returns the names of the formats.
-func Names() []string {
-	names := []string{"json", "caddy"}
-	for _, f := range named {
-		names = append(names, f.name)
-	}
-	return names
-}
-
 // pattern is a format of lines: each variable stands between two texts.
 type pattern struct {
 	before string // the text in front of the first variable
@@ -109,7 +80,7 @@ func (p *pattern) split(line string, fields []Field) ([]Field, error) {
 				end = len(rest)
 			}
 		}
-		if value := rest[:end]; value != "" && value != "-" {
+		if value := strings.TrimSpace(rest[:end]); value != "" && value != "-" {
 			fields = append(fields, Field{v.name, unescape(value)})
 		}
 		rest = rest[min(end+len(v.after), len(rest)):]
