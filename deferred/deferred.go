@@ -38,12 +38,13 @@ type Options struct {
 	ID keyfuncs.Func
 	// Page is the URL under which the page of the answers is mounted. It ends in "/". Empty: "/deferred/".
 	Page string
-	// Secrets are the keys of a MAC (HMAC-SHA256) over each stored request and answer: the first signs, and all
-	// verify, so that secrets can be changed one after the other. Each has 32 random bytes or more. Without
-	// secrets, whoever can write to Redis can make requests run as any user, which is logged as the warning
-	// GH009. See Who can write to Redis, in the documentation of the package.
+	// Secrets seal each stored request and answer (AES-256-GCM, with a key derived for each): the first seals,
+	// and all open, so that secrets can be changed one after the other. Each has 32 random bytes or more.
+	// Without secrets, whoever can read Redis reads requests and answers, and whoever can write to it can make
+	// requests run as any user, which is logged as the warning GH009. See Who can write to Redis, in the
+	// documentation of the package.
 	Secrets [][]byte
-	// Credentials are further header fields that are not stored, such as X-Signature: see What is stored, in
+	// Credentials are further header fields that are not stored, such as X-Caller: see What is stored, in
 	// the documentation of the package.
 	Credentials []string
 	// MaxBody is the longest body that is stored, in bytes. Requests with a longer one are refused, not

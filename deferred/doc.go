@@ -47,22 +47,25 @@
 // decided at once.
 //
 // Left out are Accept-Encoding, the certificates of clients, and the fields that hold credentials: those
-// whose name contains authorization, cookie, token, secret, password, session, jwt, api-key or apikey, and
-// those in Options.Credentials. A middleware that judges by one of these, such as a CSRF protection by
-// tokens, belongs outside the rule, and has to let pass what has a [Principal].
+// whose name contains authorization, authentication, cookie, token, secret, password, passphrase, session,
+// jwt, credential, signature, certificate, csrf or xsrf, those with a word such as auth, key, cert, otp, pass,
+// pin, sig or sid (X-Auth-Key, X-Client-Cert, but not Idempotency-Key), and those in Options.Credentials. A
+// middleware that judges by one of these, such as a CSRF protection by tokens, belongs outside the rule, and
+// has to let pass what has a [Principal].
 //
-// What is stored is readable in Redis, so do not defer requests with a secret in the body, the query or
-// another field. A request with a longer body is refused as without Defer, and so is one that with its header
+// What is stored is sealed with Options.Secrets. Without them it is readable in Redis, so then do not defer
+// requests with a secret in the body, the query or another field. A request with a longer body is refused as without Defer, and so is one that with its header
 // is longer than delay.Options.MaxPayload, that has a field which is not UTF-8, that upgrades the connection,
 // that would wait for longer than Options.MaxWait, or that cannot be stored because Redis is unavailable.
 //
 // # Who can write to Redis
 //
-// Each stored request, and each answer, has a MAC by the first of Options.Secrets. One without a MAC by any
-// of them does not run: it has failed, and is logged. The MAC covers all of the request, its principal, its
-// ID and the queue. Without secrets, whoever can write to Redis can make requests run as any user.
+// Each stored request, and each answer, is sealed with the first of Options.Secrets. One that none of them
+// opens does not run: it has failed, and is logged. The seal covers all of the request, its principal, its ID
+// and the queue. Without secrets, whoever can read Redis reads them, and whoever can write to it can make
+// requests run as any user.
 //
-// With secrets they can still delete and delay requests, and run a stored one again as it was, by deleting
+// With secrets writers can still delete and delay requests, and run a stored one again as it was, by deleting
 // the record that it is done.
 //
 // # Answers that no handler gave

@@ -3,47 +3,47 @@ package deferred
 import (
 	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
-	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// minSecret is the length of the shortest secret, in bytes: that of the MAC.
+// minSecret is the length of the shortest secret, in bytes: that of the keys that are derived from it.
 const minSecret = sha256.Size
 
-// errForged means that what is stored has no MAC by any of the secrets.
-var errForged = errors.New("deferred: what is stored has no valid MAC: it was not stored with these Secrets")
+// errForged means that what is stored was not sealed with any of the secrets.
+var errForged = errors.New("deferred: what is stored cannot be opened: it was not sealed with these Secrets")
 
-// What a text is, so that its MAC counts for nothing else.
+// What a text is, so that its seal counts for nothing else.
 const (
 	sealRequest = "request"
 	sealAnswer  = "answer"
 )
 
-// seal returns a text of a task with a MAC in front, as a line of its own. Without secrets the line is empty.
+// seal encrypts a text of a task with AES-256-GCM, which also authenticates it. Without secrets the text is
+// readable behind an empty line.
 func (d *Requests) seal(what, task string, text []byte) []byte {
-	var line []byte
-	if len(d.o.Secrets) > 0 {
-		line = d.mac(d.o.Secrets[0], what, task, text)
+	if len(d.o.Secrets) == 0 {
+		return append([]byte("\n"), text...)
 	}
-	return slices.Concat(line, []byte("\n"), text)
+	box := d.box(d.o.Secrets[0], what, task)
+	nonce := make([]byte, box.NonceSize(), box.NonceSize()+len(text)+box.Overhead())
+	_, _ = rand.Read(nonce) // never fails
+	return box.Seal(nonce, nonce, text, nil)
 }
 
 // unseal is the inverse of seal.
-func (d *Requests) unseal(what, task string, sealed []byte) ([]byte, error) {
-	line, text, ok := bytes.Cut(sealed, []byte("\n"))
-	signed := func(secret []byte) bool { return hmac.Equal(line, d.mac(secret, what, task, text)) }
-	err := error(nil)
-	switch {
-	case len(d.o.Secrets) > 0 && !slices.ContainsFunc(d.o.Secrets, signed):
-		err = errForged
-	case !ok:
-		err = errPayload
+func (d *Requests) unseal(what, task string, sealed []byte) (text []byte, err error) {
+	if len(d.o.Secrets) > 0 {
+		text, err = d.open(what, task, sealed)
+	} else if text, err = sealed, errPayload; bytes.HasPrefix(sealed, []byte("\n")) {
+		text, err = sealed[1:], nil
 	}
 	if err != nil {
 		d.logError(err, task)
@@ -51,13 +51,35 @@ func (d *Requests) unseal(what, task string, sealed []byte) ([]byte, error) {
 	return text, err
 }
 
-// mac returns the MAC of a text: of this queue under its prefix, and of this task.
-func (d *Requests) mac(secret []byte, what, task string, text []byte) []byte {
-	place := sha256.Sum256([]byte(keyfuncs.JoinTexts(what, d.queue.Key("deferred"), task)))
-	mac := hmac.New(sha256.New, secret)
-	_, _ = mac.Write(place[:]) // a hash never fails
-	_, _ = mac.Write(text)
-	return base64.RawURLEncoding.AppendEncode(nil, mac.Sum(nil))
+// open decrypts what was sealed with any of the secrets.
+func (d *Requests) open(what, task string, sealed []byte) ([]byte, error) {
+	for _, secret := range d.o.Secrets {
+		box := d.box(secret, what, task)
+		if len(sealed) < box.NonceSize() {
+			break
+		}
+		if text, err := box.Open(nil, sealed[:box.NonceSize()], sealed[box.NonceSize():], nil); err == nil {
+			return text, nil
+		}
+	}
+	return nil, errForged
+}
+
+// box returns the cipher for a text of this queue under its prefix, and of this task. Its key is derived from
+// the secret for this text alone, so that it opens no other, and random nonces do not wear out a key.
+func (d *Requests) box(secret []byte, what, task string) cipher.AEAD {
+	key := hmac.New(sha256.New, secret)
+	_, _ = key.Write([]byte("gatehouse deferred aes-256-gcm\n")) // a hash never fails
+	_, _ = key.Write([]byte(keyfuncs.JoinTexts(what, d.queue.Key("deferred"), task)))
+	block, err := aes.NewCipher(key.Sum(nil))
+	if err != nil {
+		panic(err) // the key has 32 bytes
+	}
+	box, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // AES has blocks of 16 bytes
+	}
+	return box
 }
 
 // logError logs why a stored request does not run: the first failure of each kind, and then one per minute,

@@ -3,6 +3,7 @@ package deferred_test
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,19 @@ func (w *world) stored() delay.Status {
 		w.Fatal(err)
 	}
 	return task
+}
+
+// tasks returns the IDs of what waits.
+func (w *world) tasks() (all []string) {
+	w.Helper()
+	tasks, err := w.queue.Peek(w.Context(), delay.Pending, 100)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, task := range tasks {
+		all = append(all, task.ID)
+	}
+	return all
 }
 
 // wantDead waits until a task is dead.
@@ -54,14 +68,32 @@ func TestWhoWritesToRedisRunsNoRequests(t *testing.T) {
 			}
 			return id
 		}
-		_, unsigned, _ := bytes.Cut(own.Payload, []byte("\n"))
+		// What an application without secrets, or with others, stores under the same names.
+		of := func(id string, secrets [][]byte) string {
+			t.Helper()
+			other := newWorld(t, b, delay.Options{}, func(o *deferred.Options) { o.Secrets = secrets })
+			before := w.tasks()
+			other.defers("rows")
+			for _, task := range w.tasks() {
+				if !slices.Contains(before, task) {
+					return task
+				}
+			}
+			t.Fatalf("%s was not stored", id)
+			return ""
+		}
+		changed := bytes.Clone(own.Payload)
+		changed[len(changed)/2] ^= 1
 		forged := []string{
-			forge("another user", bytes.Replace(own.Payload, []byte(`"principal":"ann"`),
-				[]byte(`"principal":"bob"`), 1)),
-			forge("another body", append(bytes.Clone(own.Payload), 's')),
+			forge("a changed bit", changed),
 			forge("another task", own.Payload),
-			forge("no MAC", append([]byte("\n"), unsigned...)),
-			forge("no line", unsigned[:5]),
+			forge("more", append(bytes.Clone(own.Payload), 's')),
+			forge("less", own.Payload[:len(own.Payload)-1]),
+			forge("no nonce", own.Payload[:5]),
+			forge("nothing", nil),
+			forge("a line", []byte("\n")),
+			of("without a secret", nil),
+			of("another secret", [][]byte{bytes.Repeat([]byte("f"), 32)}),
 		}
 		w.gate.open.Store(true)
 		w.work()
@@ -93,9 +125,13 @@ func TestWhoWritesToRedisAnswersNoRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.forgeResult(id, bytes.Replace(done.Result, []byte("made"), []byte("evil"), 1))
-	if to := w.page("ann", first); to.Code != http.StatusNotFound {
-		t.Errorf("another answer: %d %s", to.Code, to.Body)
+	for i := range done.Result {
+		evil := bytes.Clone(done.Result)
+		evil[i] ^= 1
+		w.forgeResult(id, evil)
+		if to := w.page("ann", first); to.Code != http.StatusNotFound {
+			t.Errorf("another answer: %d %s", to.Code, to.Body)
+		}
 	}
 	w.forgeResult(id, done.Result)
 	if to := w.page("ann", first); to.Code != http.StatusCreated {
@@ -115,7 +151,7 @@ func (w *world) forgeResult(id string, result []byte) {
 	}
 }
 
-// TestSecretsRotate: what the former first secret signed runs as long as it is one of the secrets.
+// TestSecretsRotate: what the former first secret sealed runs as long as it is one of the secrets.
 func TestSecretsRotate(t *testing.T) {
 	next, other := bytes.Repeat([]byte("n"), 32), bytes.Repeat([]byte("o"), 32)
 	for name, c := range map[string]struct {

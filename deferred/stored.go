@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// stored is a request in the queue: the payload of its task is a MAC, this as one line of JSON, and the body.
+// stored is a request in the queue: the payload of its task is this as one line of JSON, and the body, sealed.
 // It has all by which the request is judged, so that it is judged alike when it runs.
 type stored struct {
 	Method    string      `json:"method"`
@@ -42,8 +42,8 @@ type secured struct {
 	Server  string `json:"server"` // the name that the client asked for
 }
 
-// finished is what is left of a request that has run: the result of its task is a MAC, this as one line of
-// JSON, and the body of the answer.
+// finished is what is left of a request that has run: the result of its task is this as one line of JSON, and
+// the body of the answer, sealed.
 type finished struct {
 	Print   string        `json:"print"`
 	Outcome *core.Outcome `json:"outcome"`
@@ -108,17 +108,11 @@ func (d *Requests) encode(r *keyfuncs.Request, op operation, depth int) ([]byte,
 	return text, nil
 }
 
-// credentials are parts of the names of header fields that hold credentials, such as Authorization,
-// Set-Cookie, X-Api-Key and X-Auth-Token.
-var credentials = []string{"authorization", "cookie", "token", "secret", "password", "session", "jwt",
-	"api-key", "apikey"}
-
 // leavesOut reports whether a header field is not stored. Accept-Encoding is not, since the answer is kept
 // for whoever asks for it.
 func (d *Requests) leavesOut(name string) bool {
 	lower := strings.ToLower(name)
-	return lower == "accept-encoding" ||
-		slices.ContainsFunc(credentials, func(part string) bool { return strings.Contains(lower, part) }) ||
+	return lower == "accept-encoding" || isCredential(lower) ||
 		slices.ContainsFunc(d.o.Credentials, func(field string) bool { return strings.EqualFold(field, name) })
 }
 

@@ -394,7 +394,7 @@ func reporting(gate *core.Engine, mux *http.ServeMux, report http.Handler, secre
 	requests := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
 		Who:     keyfuncs.User("uid"), // nobody else may read the answer
 		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
-		Secrets: [][]byte{secret}, // 32 random bytes; sign what is stored
+		Secrets: [][]byte{secret}, // 32 random bytes; seal what is stored
 	})
 	reports := nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)),

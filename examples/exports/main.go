@@ -38,7 +38,7 @@ type exports struct {
 	requests *deferred.Requests
 }
 
-// newExports makes an application whose exports are made by the function. The secrets sign what is stored.
+// newExports makes an application whose exports are made by the function. The secrets seal what is stored.
 func newExports(gate *core.Engine, perUser int64, secrets [][]byte, export http.HandlerFunc) *exports {
 	requests := deferred.New(delay.New(gate, "deferred", delay.Options{}), deferred.Options{
 		Who:     keyfuncs.User("uid"),
