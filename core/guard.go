@@ -63,6 +63,8 @@ type Traits struct {
 	// KeepsToken reports whether clients keep the Token of the guard's decisions, allowed or not. An adapter
 	// passes it on, and gives it to the guard with the client's next attempt.
 	KeepsToken bool
+	// TokenInFrames reports whether browsers send that token in a frame of another site, too.
+	TokenInFrames bool
 	// Levels is how many levels the path has that the guard takes as the actor, as an organisation, a team and a
 	// user. An adapter makes it of all but the last one, and the actor itself. Zero: the actor is no path.
 	Levels int

@@ -196,6 +196,7 @@ type Refusal struct {
 	replayed bool      // the operation is done, so this is no refusal
 	banned   bool      // the rule's Bans have refused
 	deferral *Deferral // the request runs later; nil: it does not
+	stranger bool      // has no token and does not navigate, as a search engine: see kit.Answer.PageStatus
 }
 
 // refuse makes a refusal with the answer of the table.
@@ -217,8 +218,15 @@ func (f *Refusal) by(rule *mounted, r *keyfuncs.Request, p *Passage) {
 	f.rule, f.outer = rule, p.outer
 	if o, ok := replayOf(f.Decision, r.Request); ok {
 		f.Status = o.Status
-	} else if status := f.described().PageStatus; status != 0 && isPageView(r.Request) {
-		f.Status = status
+	} else if status := f.described().PageStatus; status != 0 {
+		f.stranger = f.Decision.Attempt.Token == "" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+		switch {
+		case !isPageView(r.Request):
+		case f.stranger:
+			f.Status = http.StatusServiceUnavailable
+		default:
+			f.Status = status
+		}
 	}
 	refusing := &entry{rule: rule, decision: f.Decision}
 	if f.Decision.Reason != f.Reason {
@@ -283,9 +291,12 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	if form == formPage {
 		header.Add("Content-Security-Policy", f.pagePolicy()) // a further policy can only forbid more
 	}
-	if len(header["Vary"]) == 0 {
+	switch {
+	case f.described().PageStatus != 0:
+		addToList(header, "Vary", "Accept, Accept-Language, Sec-Fetch-Mode, Cookie, "+TokenHeader)
+	case len(header["Vary"]) == 0:
 		v.set(header, "Vary", "Accept")
-	} else {
+	default:
 		addToList(header, "Vary", "Accept")
 	}
 	w.WriteHeader(f.Status)
@@ -302,7 +313,7 @@ func (f *Refusal) setHeaders(header http.Header, v *values) {
 		v.set(header, "Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	v.set(header, "Cache-Control", "no-store")
-	if f.described().PageStatus != 0 {
+	if f.described().PageStatus != 0 && !f.stranger {
 		header.Set("X-Robots-Tag", "noindex")
 	}
 	expose(header)

@@ -30,8 +30,8 @@ const lineScript = `{const d=document,g=i=>d.getElementById(i),m=g("line"),l=m.l
 	`try{const r=await fetch(location.href,{headers:{Accept:"application/problem+json"},cache:"no-store",` +
 	`redirect:"manual"}),h=r.headers,p=/^application\/problem\+json/.test(h.get("Content-Type"));` +
 	`s=+h.get("Retry-After")||s;const j=p?await r.json():{};if(!p&&r.body)r.body.cancel();` +
-	`if(j.state?j.state!=m.dataset.state||j.reason=="closed":r.status!=429&&r.status<500)` +
-	`return location.reload();` +
+	`if(j.state?j.state!=m.dataset.state:r.status!=429&&r.status<500)return location.reload();` +
+	`if(j.text)set("text",j.text);` +
 	`if(j.position){set("position",j.position.toLocaleString(l));set("ahead",(j.position-1).toLocaleString(l));` +
 	`g("estimate").parentNode.hidden=!j.estimate;set("estimate",w(j.estimate))}` +
 	`}catch{}busy=0;wait(s)};` +
@@ -47,7 +47,7 @@ var policyOfLinePage = policyOfPlainPages + "; script-src " + sourceHash(lineScr
 type lineWords struct {
 	lang                                          string
 	position, ahead, estimate                     string // in front of the figures
-	opens, paused, cookies                        string
+	opens, paused, closed, cookies                string
 	draw, number, commitment, drawn, seed         string
 	hour, hours, minute, minutes, second, seconds string // with what is between the number and the unit
 	between                                       string // two units
@@ -57,6 +57,7 @@ var wordsOfLine = []lineWords{
 	{
 		lang: "en", position: "Your place in line:", ahead: "Ahead of you:", estimate: "Estimated wait: about",
 		opens: "It opens at", paused: "Nobody is let in at the moment. You keep your place.",
+		closed:  "If it goes on, you have your place.",
 		cookies: "Your browser does not keep your place: this page needs cookies and HTTPS.",
 		draw:    "The order is drawn: how to check it", number: "Your number:",
 		commitment: "SHA-256 of the seed, told before the opening:",
@@ -66,7 +67,7 @@ var wordsOfLine = []lineWords{
 	},
 	{
 		lang: "zh-Hans", position: "您的排队位置：", ahead: "您前面的人数：", estimate: "预计等待时间：约",
-		opens: "开放时间：", paused: "目前暂停放行，您的位置会保留。",
+		opens: "开放时间：", paused: "目前暂停放行，您的位置会保留。", closed: "如果继续放行，您的位置仍会保留。",
 		cookies: "您的浏览器无法保留您的位置：此页面需要 Cookie 和 HTTPS。",
 		draw:    "排队顺序由抽签决定：查看验证方法", number: "您的编号：",
 		commitment: "开放前公布的种子 SHA-256：", drawn: "参与抽签的编号数量（从 0 开始）：",
@@ -122,8 +123,8 @@ func (f *Refusal) appendLine(b []byte, l *line, lang string) []byte {
 	b = append(append(append(b, `<div id="line" lang="`...), words.lang...), `" data-wait="`...)
 	b = strconv.AppendInt(b, f.lineWait(), 10)
 	b = append(append(append(b, `" data-state="`...), html.EscapeString(l.state)...), "\">\n"...)
-	if l.state == "paused" {
-		b = append(append(append(b, "<p>"...), words.paused...), "</p>\n"...)
+	if text := map[string]string{"paused": words.paused, "closed": words.closed}[l.state]; text != "" {
+		b = append(append(append(b, "<p>"...), text...), "</p>\n"...)
 	}
 	if !l.opens.IsZero() && l.state == "lobby" {
 		at := l.opens.UTC()
@@ -162,6 +163,12 @@ func (w *lineWords) appendDraw(b []byte, l *line) []byte {
 		b = append(append(b, html.EscapeString(l.seed)...), "</code></p>\n"...)
 	}
 	return append(b, "</details>\n"...)
+}
+
+// inLine reports whether the page is that of somebody who waits in line.
+func (f *Refusal) inLine() bool {
+	a := f.described()
+	return a.Waits || a.PageStatus != 0 && f.RetryAfter() > 0
 }
 
 // lineWait is after how many seconds the page asks again.
@@ -214,7 +221,7 @@ func appendGrouped(b []byte, n int64) []byte {
 // isPageView reports whether the request is one for a page that a person looks at.
 func isPageView(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
-	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (mode == "" || mode == "navigate") &&
 		negotiate(r.Header["Accept"]) == formPage
 }
 

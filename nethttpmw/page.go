@@ -53,7 +53,7 @@ func sourceHash(text string) string {
 
 // pagePolicy returns the Content-Security-Policy of the refusal's page.
 func (f *Refusal) pagePolicy() string {
-	if f.described().Waits {
+	if f.inLine() {
 		return policyOfLinePage
 	}
 	if f.RetryAfter() > 0 {
@@ -66,7 +66,7 @@ func (f *Refusal) pagePolicy() string {
 // now, its reader can come back; with scripts it counts down.
 func (f *Refusal) page(text Text, r *http.Request) []byte {
 	title, lang := html.EscapeString(text.Title), html.EscapeString(langOf(text))
-	waits := f.described().Waits
+	waits := f.inLine()
 	b := append(make([]byte, 0, 3072), `<!DOCTYPE html>
 <html lang="`...)
 	b = append(append(b, lang...), `">
@@ -86,7 +86,7 @@ func (f *Refusal) page(text Text, r *http.Request) []byte {
 	if tells := f.described().PageStatus != 0; waits || tells {
 		l := f.lineOf()
 		if tells && l.text != "" {
-			b = append(append(append(b, "<p>"...), html.EscapeString(l.text)...), "</p>\n"...)
+			b = append(append(append(b, `<p id="text">`...), html.EscapeString(l.text)...), "</p>\n"...)
 		}
 		if waits {
 			b = append(f.appendLine(b, &l, langOf(text)), "</main>\n<script>"+lineScript+"</script>\n"...)

@@ -46,7 +46,11 @@ func (f *fields) appendToken(r *http.Request, e *entry) {
 		return
 	}
 	name, attributes := cookieName(r, e.rule.name), "; Path=/; HttpOnly; SameSite=Lax"
-	if strings.HasPrefix(name, hostPrefix) {
+	switch {
+	case !strings.HasPrefix(name, hostPrefix):
+	case e.rule.traits.TokenInFrames:
+		attributes = "; Path=/; HttpOnly; SameSite=None; Secure; Partitioned"
+	default:
 		attributes += "; Secure"
 	}
 	f.more().tokens = &token{fieldSetCookie, name + "=" + text + attributes, f.tokens()}

@@ -74,14 +74,16 @@ type Answer struct {
 	PageTitle, PageDetail string
 	// Pages are what pages say to readers of other languages, by Accept-Language.
 	Pages []PageText
-	// PageStatus is the status of the page where that is none of Status, such as 200 for who waits in line. Then
-	// only page views get the page, that is, GET requests of a browser that does not fetch for a script; all
-	// others get the body for programs. Neither is to be found by search engines. Zero: Status.
+	// PageStatus is the status of the page where that is none of Status, such as 200 for who waits in line.
+	// Then only page views get the page, that is, GET and HEAD requests of a browser that does not fetch for a
+	// script; all others get the body for programs. Search engines are not to find either. A page view without
+	// a token, and without Sec-Fetch-Mode: navigate, may be a search engine: it gets 503, so that the page
+	// behind stays where it is found. Zero: Status.
 	PageStatus int
 	// Waits reports whether the client waits in line, and comes in by asking again. The page does so by itself,
 	// as often as the decision's RetryAfter says, and shows these of its details, as far as they are there:
 	// "position" (int64), "estimate" (text as in ISO 8601, such as PT4M), "opens" (time.Time), and "state", of
-	// which only a change matters. The last answer, such as that all is closed, has another Reason.
+	// which only a change matters. An answer with a PageStatus and a RetryAfter has that page, too.
 	Waits bool
 	// Type is the URI of the problem type (RFC 9457). Empty means "about:blank": the status says it all. With
 	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that denied the request.

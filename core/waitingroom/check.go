@@ -106,6 +106,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if ok {
 		v.sent = t
 	}
+	defer func() { g.count(v.d, t.base != 0) }()
 	switch {
 	case !ok:
 		err = v.arrive(ctx, reason)
@@ -210,9 +211,9 @@ func (v *visit) ended(t ticket) bool {
 	return v.now >= t.until && v.now >= v.picture.back+v.options.Away.Milliseconds()
 }
 
-// bringBack looks for the room of a valid ticket: a later one than the process knows, or one that Redis and all
-// processes have lost while it was waited for. That is made again from the ticket, if the present room is of the
-// same opening, and was made less than an interval ago.
+// bringBack looks for the room of a valid ticket: a later one than the process knows, or one that Redis and
+// all processes have lost while it was waited for. That is made again from the ticket, if the present room
+// is of the same opening, and was made less than an interval ago.
 func (v *visit) bringBack(ctx context.Context, t ticket) (err error) {
 	p, known := v.picture, ""
 	switch {
@@ -387,8 +388,8 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	v.give(t, place)
 }
 
-// give gives the visitor a ticket, unless it is the one that they have, signed by the only secret. A number is
-// renewed, unless it was half a poll ago.
+// give gives the visitor a ticket, unless it is the one that they have, signed by the only secret. A number
+// is renewed, unless it was half a poll ago.
 func (v *visit) give(t ticket, place int64) {
 	if t.base == 0 {
 		return

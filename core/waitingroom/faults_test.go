@@ -100,8 +100,8 @@ func TestAProcessThatMissedTheOpening(t *testing.T) {
 	})
 }
 
-// TestAnArrivalWhoseEntryFailsKeepsItsNumber: who came first, and whose pass was lost on its way, got an error
-// and came again as somebody new, while the pass took a place until it ended.
+// TestAnArrivalWhoseEntryFailsKeepsItsNumber: who came first, and whose pass was lost on its way, got an
+// error and came again as somebody new, while the pass took a place until it ended.
 func TestAnArrivalWhoseEntryFailsKeepsItsNumber(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
 	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })

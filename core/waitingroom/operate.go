@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -170,6 +171,18 @@ func (g *Guard) Describe() kit.Description {
 	}
 }
 
+// away says how long a visitor keeps a place without asking, rounded down.
+func (o *Options) away(minute, second string) string {
+	n, unit := int64(o.Away/time.Minute), minute
+	if n < 2 {
+		n, unit = int64(o.Away/time.Second), second
+	}
+	if unit == "minute" || unit == "second" {
+		unit += "s"
+	}
+	return strconv.FormatInt(n, 10) + " " + unit
+}
+
 // answers are the answers to those who wait, or cannot come in any more.
 func (g *Guard) answers() []kit.Answer {
 	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
@@ -177,9 +190,11 @@ func (g *Guard) answers() []kit.Answer {
 		Reason: ReasonWaiting, Status: g.options.ProgramStatus, Title: "Waiting", Expected: true,
 		Detail: "You are in line. Ask again after the time in Retry-After.", Type: types + "waiting",
 		PageTitle: "You are in line", PageStatus: g.options.PageStatus, Waits: true,
-		PageDetail: "You keep your place while this page is open. It goes on by itself.",
+		PageDetail: "You keep your place while this page is open, and for " + g.options.away("minute", "second") +
+			" without it. It goes on by itself.",
 		Pages: []kit.PageText{{Lang: "zh-Hans", Title: "您正在排队",
-			Detail: "请保持此页面打开，您的位置会一直保留，轮到您时会自动进入。"}},
+			Detail: "请保持此页面打开，您的位置会一直保留，轮到您时会自动进入。离开此页面超过 " + g.options.away("分钟", "秒") +
+				"，您需要重新排队。"}},
 	}
 	elsewhere := waiting
 	elsewhere.Reason, elsewhere.Type = ReasonElsewhere, types+"elsewhere"

@@ -17,7 +17,7 @@ type picture struct {
 	sent time.Time // when the call was sent that brought it
 	now  int64     // the room's clock, in milliseconds
 
-	base, opens              int64 // the moments at which the room was made, and at which it opens; 0: it is open
+	base, opens              int64 // when the room was made, and when it opens; 0: it is open
 	draws                    bool  // the places of those who came before are drawn
 	last, high               int64 // numbers: the last one, and the highest that was called
 	back                     int64 // when the room was asked again after an interval in which nobody asked
@@ -145,6 +145,7 @@ func (g *Guard) touch(p *picture) {
 // tick sends what the process has heard of its visitors, and gets a picture.
 func (g *Guard) tick(ctx context.Context) error {
 	g.askWhetherOver(ctx)
+	g.lookForTickets()
 	g.mu.Lock()
 	before, seen, used := g.picture.Load(), g.seen, g.used
 	g.seen, g.used = map[int64]struct{}{}, map[string]pass{}
@@ -272,7 +273,8 @@ func (g *Guard) replace(before, p *picture, calls []call) *picture {
 	return p
 }
 
-// A call says that the holder of a place should ask, and until when they may enter; 0: the place has been used.
+// A call says that the holder of a place should ask, and until when they may enter; 0: the place has been
+// used.
 type call struct{ place, until int64 }
 
 // hear notes calls, and forgets those that have ended.

@@ -53,10 +53,10 @@ type Options struct {
 	// Away is how long a visitor who waits keeps their place without asking, 3 Poll to Keep. Afterwards they are
 	// somebody who has just come. Default 10 Poll, or Keep if that is shorter.
 	Away time.Duration
-	// Opens is when the room opens. Before, all who come wait in its lobby. The first of them enter 1.25 Poll and
-	// a second after the opening, when all have had time to say that they are here. A room is of one opening: a
-	// later one begins a new room, with new numbers, once the former has opened, and moves the opening of a room
-	// that has not. Of several processes, the latest opening holds. Zero: it is open.
+	// Opens is when the room opens. Before, all who come wait in its lobby. The first of them enter 1.25 Poll
+	// and a second after the opening, when all have had time to say that they are here. A room is of one
+	// opening: a later one begins a new room, with new numbers, once the former has opened, and moves the
+	// opening of a room that has not. Of several processes, the latest opening holds. Zero: it is open.
 	Opens time.Time
 	// Draw says that the order of all who came before the opening is drawn, however early they came.
 	Draw bool
@@ -70,6 +70,9 @@ type Options struct {
 	Over func(context.Context) (text string, err error)
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
+	// Framed says that visitors see the site in a frame of another one, where browsers send the ticket only if
+	// its cookie is SameSite=None and Partitioned. Default: SameSite=Lax.
+	Framed bool
 	// PageStatus is the HTTP status of the page that people who wait see: 200 to 599. Default 200.
 	PageStatus int
 	// ProgramStatus is that of the answer to all others who wait, 202 or 429. Default 429.
@@ -109,12 +112,14 @@ type Guard struct {
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu    sync.Mutex
-	seed  string             // for the next room that this process makes; secret
-	calls map[int64]int64    // of whom to ask Redis: places that are called, until when, and some that were used
-	heard int64              // the last end of a call
-	seen  map[int64]struct{} // places of visitors who are here and wait, since the last picture
-	used  map[string]pass    // passes that were used since
-	told  map[int64]struct{} // places of those whom Redis has told since to wait
+	seed  string          // for the next room that this process makes; secret
+	calls map[int64]int64 // of whom to ask Redis: places that are called, until when, and some that were used
+	heard int64           // the last end of a call
+
+	showing showing
+	seen    map[int64]struct{} // places of visitors who are here and wait, since the last picture
+	used    map[string]pass    // passes that were used since
+	told    map[int64]struct{} // places of those whom Redis has told since to wait
 
 	renewed *kit.Recall[string, int64] // until when passes were renewed
 }
@@ -225,7 +230,8 @@ func (o *Options) interval() time.Duration { return o.Poll*5/4 + beat }
 
 // Traits implements [core.Guard].
 func (g *Guard) Traits() core.Traits {
-	return core.Traits{KeepsOnFailure: true, KeepsToken: true, Outage: core.FailClosed}
+	return core.Traits{KeepsOnFailure: true, KeepsToken: true, TokenInFrames: g.options.Framed,
+		Outage: core.FailClosed}
 }
 
 // Settle implements [core.Guard]. It does nothing: see [Guard.Leave].
@@ -252,8 +258,8 @@ func newSeed() string {
 }
 
 // args returns the arguments that all scripts have, and more. The opening is that of the room, unless the
-// options have a later one. A room of another opening, or which Redis has let go, is none that was lost. known is
-// what is known of the room; "": what the process knows.
+// options have a later one. A room of another opening, or which Redis has let go, is none that was lost.
+// known is what is known of the room; "": what the process knows.
 func (g *Guard) args(known string, more ...any) []any {
 	opens, draws := g.options.opens(), g.options.Draw
 	p := g.picture.Load()

@@ -172,8 +172,9 @@ func TestALostRoomOpensAgain(t *testing.T) {
 }
 
 // TestARoomThatNobodyKnows: with Redis and all processes gone, who asked first was first, 10,000 got places
-// in front, and the others went to the end, for 910 kB. The first ticket brings the room back, in which all have
-// their places; who came meanwhile is behind them, and nobody enters before the passes in hand have ended.
+// in front, and the others went to the end, for 910 kB. The first ticket brings the room back, in which all
+// have their places; who came meanwhile is behind them, and nobody enters before the passes in hand have
+// ended.
 func TestARoomThatNobodyKnows(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -215,8 +216,8 @@ func TestARoomThatNobodyKnows(t *testing.T) {
 	})
 }
 
-// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused. Redis tells the two apart
-// by a byte of their IDs.
+// TestNumbersThatAFailoverRepeats: the second holder of a number is next, not refused. Redis tells the two
+// apart by a byte of their IDs.
 func TestNumbersThatAFailoverRepeats(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -336,8 +337,8 @@ func TestAProcessCallsOnceASecond(t *testing.T) {
 	}
 }
 
-// TestWhoAsksAgainAtOnceCostsNoCall: between two pictures of the room, whoever may be next, or was away with a
-// pass, asks Redis once, however often they ask here.
+// TestWhoAsksAgainAtOnceCostsNoCall: between two pictures of the room, whoever may be next, or was away
+// with a pass, asks Redis once, however often they ask here.
 func TestWhoAsksAgainAtOnceCostsNoCall(t *testing.T) {
 	b := redistest.Single(t)
 	client := &guardtest.Counting{Client: b.NewClient(t)}

@@ -13,9 +13,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// order has the visitors ask, each in turn, once a second, and returns in which order they enter. Each of them
-// leaves at once.
-func order(t *testing.T, g *Guard, clock *guardtest.Clock, seconds int, who []string, tokens []string) []string {
+// order has the visitors ask, each in turn, once a second, and returns in which order they enter. Each of
+// them leaves at once.
+func order(t *testing.T, g *Guard, clock *guardtest.Clock, seconds int, who, tokens []string) []string {
 	t.Helper()
 	var entered []string
 	for range seconds {
@@ -36,8 +36,9 @@ func order(t *testing.T, g *Guard, clock *guardtest.Clock, seconds int, who []st
 	return entered
 }
 
-// TestALaterOpeningBeginsANewRoom: a room that was open remained open, whatever the next release said of its
-// opening, as long as anybody asked. An old release that asks meanwhile opens nothing, and brings nothing back.
+// TestALaterOpeningBeginsANewRoom: a room that was open remained open, whatever the next release said of
+// its opening, as long as anybody asked. An old release that asks meanwhile opens nothing, and brings
+// nothing back.
 func TestALaterOpeningBeginsANewRoom(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -80,8 +81,8 @@ func TestALaterOpeningBeginsANewRoom(t *testing.T) {
 	})
 }
 
-// TestAnOpeningIsPostponed: a room that has not opened is the same one with a later opening, whatever processes
-// ask that have not heard of it.
+// TestAnOpeningIsPostponed: a room that has not opened is the same one with a later opening, whatever
+// processes ask that have not heard of it.
 func TestAnOpeningIsPostponed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -178,8 +179,8 @@ func TestTicketsOfAnEarlierRoomAreArrivals(t *testing.T) {
 	}
 }
 
-// TestTheOpeningIsForThoseWhoWaited: without a draw, newcomers of the first moment took all places, since those
-// in the lobby ask again within a poll of the opening.
+// TestTheOpeningIsForThoseWhoWaited: without a draw, newcomers of the first moment took all places, since
+// those in the lobby ask again within a poll of the opening.
 func TestTheOpeningIsForThoseWhoWaited(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -225,8 +226,8 @@ func TestTheOpeningIsForThoseWhoWaited(t *testing.T) {
 	})
 }
 
-// TestOnlyCalledVisitorsAskRedis: after one Leave at the end of the line, or a break of two intervals, each who
-// waited cost a call per poll for the rest of the sale.
+// TestOnlyCalledVisitorsAskRedis: after one Leave at the end of the line, or a break of two intervals, each
+// who waited cost a call per poll for the rest of the sale.
 func TestOnlyCalledVisitorsAskRedis(t *testing.T) {
 	for _, name := range []string{"nothing", "leave", "break"} {
 		t.Run(name, func(t *testing.T) {
@@ -302,11 +303,13 @@ func TestNumbersHaveAnAge(t *testing.T) {
 	})
 }
 
-// TestNobodyAgesWhileNobodyCanAsk: when the whole site was away for a while, those who wait keep their places.
+// TestNobodyAgesWhileNobodyCanAsk: when the whole site was away for a while, those who wait keep their
+// places.
 func TestNobodyAgesWhileNobodyCanAsk(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1, Poll: 4 * time.Second})
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+			Options{Capacity: 1, Poll: 4 * time.Second})
 		who := names("v", 6)
 		tokens := fill(t, g, who...)
 		clock.Advance(30 * time.Minute)
@@ -322,8 +325,9 @@ func TestNobodyAgesWhileNobodyCanAsk(t *testing.T) {
 	})
 }
 
-// TestACutOffProcessLetsPassesInUntilTheyEnd: Redis gives the place of a visitor whom it has not seen for Idle to
-// the next one. So each pass that a cut-off process is shown is one visitor more than the capacity, until it ends.
+// TestACutOffProcessLetsPassesInUntilTheyEnd: Redis gives the place of a visitor whom it has not seen for
+// Idle to the next one. So each pass that a cut-off process is shown is one visitor more than the capacity,
+// until it ends.
 func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
 	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })

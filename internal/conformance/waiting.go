@@ -20,6 +20,7 @@ const (
 	acceptPage  = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	tokenCookie = "__Host-gatehouse-shop"
 	asProblem   = "application/problem+json"
+	variesBy    = "Accept, Accept-Language, Sec-Fetch-Mode, Cookie, Gatehouse-Token"
 )
 
 // room makes a waiting room with this many places inside.
@@ -68,7 +69,7 @@ func (s *scene) wantWaiting(name string, w *httptest.ResponseRecorder, status in
 	h := w.Result().Header
 	retry, _ := strconv.Atoi(h.Get("Retry-After"))
 	if w.Code != status || h.Get("Content-Type") != asProblem || h.Get("Cache-Control") != "no-store" ||
-		h.Get("X-Robots-Tag") != "noindex" || retry < 1 {
+		retry < 1 || strings.Join(h.Values("Vary"), ", ") != variesBy {
 		s.Errorf("%s: %d %v, want %d", name, w.Code, h, status)
 	}
 	if w.Body.Len() == 0 {
@@ -97,7 +98,7 @@ func waitingIsAnsweredAsAsked(s *scene) {
 	ticket := s.ticketOf(page)
 	h := page.Result().Header
 	if page.Code != 200 || h.Get("Content-Type") != "text/html; charset=utf-8" ||
-		h.Get("X-Robots-Tag") != "noindex" ||
+		h.Get("X-Robots-Tag") != "noindex" || strings.Join(h.Values("Vary"), ", ") != variesBy ||
 		h.Get("Cache-Control") != "no-store" || !strings.Contains(page.Body.String(), "You are in line") ||
 		!strings.Contains(page.Body.String(), `<strong id="position">`) {
 		s.Errorf("the page: %d %v\n%s", page.Code, h, page.Body)
@@ -114,7 +115,7 @@ func waitingIsAnsweredAsAsked(s *scene) {
 		"a fetch of JSON":     {http.MethodGet, []string{"Accept: " + asProblem, "Sec-Fetch-Mode: cors"}},
 		"a fetch of HTML":     {http.MethodGet, []string{acceptPage, "Sec-Fetch-Mode: cors"}},
 		"a form":              {http.MethodPost, []string{acceptPage, "Sec-Fetch-Mode: navigate"}},
-		"HEAD":                {http.MethodHead, []string{acceptPage}},
+		"HEAD of a program":   {http.MethodHead, nil},
 		"OPTIONS":             {http.MethodOptions, []string{acceptPage}},
 		"a POST of a program": {http.MethodPost, nil},
 	} {
@@ -123,6 +124,11 @@ func waitingIsAnsweredAsAsked(s *scene) {
 		if (c.method == http.MethodHead) != (w.Body.Len() == 0) {
 			s.Errorf("%s: body %q", name, w.Body)
 		}
+	}
+	head := visit(app, http.MethodHead, ticket, acceptPage)
+	if hh := head.Result().Header; head.Code != 200 || head.Body.Len() > 0 || hh.Get("Retry-After") == "" ||
+		hh.Get("Content-Type") != "text/html; charset=utf-8" || hh.Get("X-Robots-Tag") != "noindex" {
+		s.Errorf("HEAD of a page: %d %v %s", head.Code, hh, head.Body)
 	}
 	forged := visit(app, http.MethodOptions, "", "Origin: https://shop.example",
 		"Access-Control-Request-Method: GET")
@@ -137,12 +143,72 @@ func waitingIsAnsweredAsAsked(s *scene) {
 	}
 }
 
+// crawlersKeepThePage: a client without a ticket that does not navigate was told to drop the product's page from
+// its index, with status 200, when the room was full or closed.
+func crawlersKeepThePage(s *scene) {
+	room := s.room(waitingroom.Options{Capacity: 1})
+	app, _ := s.shop(ok, room)
+	visit(app, http.MethodGet, "")
+	wantUnavailable := func(name, method string, waits bool, headers ...string) {
+		w := visit(app, method, "", headers...)
+		h := w.Result().Header
+		if w.Code != http.StatusServiceUnavailable || h.Get("X-Robots-Tag") != "" ||
+			(h.Get("Retry-After") != "") != waits || (w.Body.Len() == 0) != (method == http.MethodHead) {
+			s.Errorf("%s: %d %v", name, w.Code, h)
+		}
+	}
+	wantUnavailable("a crawler", http.MethodGet, true, acceptPage)
+	wantUnavailable("HEAD of a crawler", http.MethodHead, true, acceptPage)
+	if w := visit(app, http.MethodGet, ""); w.Code != 429 || w.Result().Header.Get("X-Robots-Tag") != "" {
+		s.Errorf("a program: %d %v", w.Code, w.Result().Header)
+	}
+	g, _ := room.Guard.(*waitingroom.Guard)
+	if err := g.Close(s.Context(), "later"); err != nil {
+		s.Fatal(err)
+	}
+	wantUnavailable("a crawler, closed", http.MethodGet, false, acceptPage)
+}
+
+// theLineGoesOn: the page of a closed room asks again while its reader has a ticket.
+func theLineGoesOn(s *scene) {
+	room := s.room(waitingroom.Options{Capacity: 1})
+	app, _ := s.shop(ok, room)
+	visit(app, http.MethodGet, "")
+	ticket := s.ticketOf(visit(app, http.MethodGet, "", acceptPage, "Sec-Fetch-Mode: navigate"))
+	g, _ := room.Guard.(*waitingroom.Guard)
+	if err := g.Close(s.Context(), "<sold out>"); err != nil {
+		s.Fatal(err)
+	}
+	page := visit(app, http.MethodGet, ticket, acceptPage)
+	text, h := page.Body.String(), page.Result().Header
+	if page.Code != 200 || h.Get("Retry-After") == "" || !strings.Contains(text, "<script") ||
+		!strings.Contains(text, "refresh") || !strings.Contains(text, `<p id="text">&lt;sold out&gt;`) ||
+		!strings.Contains(h.Get("Content-Security-Policy"), "connect-src 'self'") {
+		s.Errorf("the page: %d %v %s", page.Code, h, text)
+	}
+	program := visit(app, http.MethodGet, ticket)
+	if program.Code != http.StatusConflict || program.Result().Header.Get("Retry-After") == "" ||
+		!strings.Contains(program.Body.String(), `"state":"closed"`) {
+		s.Errorf("a program: %d %v %s", program.Code, program.Result().Header, program.Body)
+	}
+}
+
+// ticketsInFrames: in a frame of another site SameSite=Lax never comes back.
+func ticketsInFrames(s *scene) {
+	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1, Framed: true}))
+	set := visit(app, http.MethodGet, "").Result().Header.Get("Set-Cookie")
+	if !strings.HasPrefix(set, tokenCookie+"=") || !strings.HasSuffix(set,
+		"; Path=/; HttpOnly; SameSite=None; Secure; Partitioned") {
+		s.Errorf("the cookie is %q", set)
+	}
+}
+
 // waitingStatuses are those of the options.
 func waitingStatuses(s *scene) {
-	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1, PageStatus: 503, ProgramStatus: 202}))
+	app, _ := s.shop(ok, s.room(waitingroom.Options{Capacity: 1, PageStatus: 502, ProgramStatus: 202}))
 	visit(app, http.MethodGet, "")
 	s.wantWaiting("a program", visit(app, http.MethodGet, ""), http.StatusAccepted)
-	if w := visit(app, http.MethodGet, "", acceptPage); w.Code != 503 ||
+	if w := visit(app, http.MethodGet, "", acceptPage, "Sec-Fetch-Mode: navigate"); w.Code != 502 ||
 		!strings.Contains(w.Body.String(), "<html") {
 		s.Errorf("the page: %d %s", w.Code, w.Body)
 	}
@@ -307,7 +373,7 @@ func closedRoomsSayWhy(s *scene) {
 	if err := g.Close(s.Context(), "<sold out>"); err != nil {
 		s.Fatal(err)
 	}
-	page := visit(app, http.MethodGet, "", acceptPage)
+	page := visit(app, http.MethodGet, "", acceptPage, "Sec-Fetch-Mode: navigate")
 	text := page.Body.String()
 	if page.Code != 200 || !strings.Contains(text, "&lt;sold out&gt;") || strings.Contains(text, "<script") ||
 		strings.Contains(text, "refresh") || page.Result().Header.Get("Retry-After") != "" {
@@ -315,8 +381,7 @@ func closedRoomsSayWhy(s *scene) {
 	}
 	program := visit(app, http.MethodGet, "")
 	if program.Code != http.StatusConflict || !strings.Contains(program.Body.String(), `"reason":"closed"`) ||
-		!strings.Contains(program.Body.String(), "sold out") ||
-		program.Result().Header.Get("X-Robots-Tag") != "noindex" {
+		!strings.Contains(program.Body.String(), "sold out") {
 		s.Errorf("a program: %d %v %s", program.Code, program.Result().Header, program.Body)
 	}
 	if *ran != 0 {
@@ -394,7 +459,7 @@ func pagesOfTheApplicationForWhoWaits(s *scene) {
 		write(w, place.State+" "+strconv.FormatBool(ok))
 	}
 	app, _ := s.shop(ok, room)
-	w := visit(app, http.MethodGet, "", acceptPage)
+	w := visit(app, http.MethodGet, "", acceptPage, "Sec-Fetch-Mode: navigate")
 	if h := w.Result().Header; w.Code != 200 || w.Body.String() != "lobby true" || s.ticketOf(w) == "" ||
 		h.Get("X-Robots-Tag") != "noindex" || h.Get("Retry-After") == "" || h.Get("Cache-Control") != "no-store" {
 		s.Errorf("%d %v %s", w.Code, h, w.Body)

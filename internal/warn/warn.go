@@ -62,12 +62,15 @@ var (
 	// Preflight: CORS preflights reach a rule whose guard makes claims.
 	Preflight = &Warning{code: "GH010", anchor: "gh010",
 		text: "a CORS preflight was refused: put the CORS middleware around rules whose guards make claims"}
+	// Ticketless: clients do not send the tokens that they were given.
+	Ticketless = &Warning{code: "GH011", anchor: "gh011",
+		text: "visitors who wait come back without their tickets, so each request takes a number"}
 )
 
 // All returns every warning.
 func All() []*Warning {
 	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned,
-		Preflight}
+		Preflight, Ticketless}
 }
 
 // Code returns the warning's code, such as "GH001".

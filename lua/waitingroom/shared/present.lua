@@ -1,5 +1,5 @@
--- present notes that the holder of a place is here. It returns true if the place has been used, when nothing is
--- noted, and nothing is if it is called. first returns the lowest place whose holder is here.
+-- present notes that the holder of a place is here. It returns true if the place has been used, when
+-- nothing is noted, and nothing is if it is called. first returns the lowest place whose holder is here.
 -- needs: here, seen, taken, front
 -- gives: present, first, front
 

@@ -1,10 +1,11 @@
--- Reads the room. Where it is missing, it is made: as the process has known it, after which nobody enters until
--- each pass that was given has ended, or anew. An opening that is still to come begins a new room when that of
--- an earlier opening is open, and moves the opening of a room that is not. The room remembers its opening, so
--- processes that know of earlier ones only change nothing. It has a clock of its own, which never runs back.
+-- Reads the room. Where it is missing, it is made: as the process has known it, after which nobody enters
+-- until each pass that was given has ended, or anew. An opening that is still to come begins a new room
+-- when that of an earlier opening is open, and moves the opening of a room that is not. The room remembers
+-- its opening, so processes that know of earlier ones only change nothing. It has a clock of its own, which
+-- never runs back.
 -- needs: now, room, here, seen, known, opens, draw, interval, quiet_for, FIRST
--- gives: now, base, last, late, front, turn, limit, state, lobby, quiet, entered, ahead, text, seed, of, drawn
--- gives: high, back, whole, same
+-- gives: now, base, last, late, front, turn, limit, state, lobby, quiet, entered, ahead, text, seed, of
+-- gives: drawn, high, back, whole, same
 
 local function whole(n)
   return string.format('%.0f', n)
