@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,8 +41,11 @@ type ackedCall struct {
 	args   []any
 	yes    func(reply any) bool // whether to wait after this reply
 	wait   Acks
-	said   chan any // the reply to wait after, once it has arrived
+	maybe  atomic.Bool // a sending may have run
 }
+
+// said is the reply to wait after, once it has arrived. A detached round may set it after its caller has left.
+type said struct{ reply atomic.Pointer[any] }
 
 // RunAcked is [Runner.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for
 // replicas. Beside an [ErrUnconfirmed] it returns the reply of the script.
@@ -51,22 +55,22 @@ func (r *Runner) RunAcked(
 ) (any, error) {
 	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
 	// deadline passes meanwhile, the reply of the script is still known.
-	c := ackedCall{
-		runner: r, script: s, keys: keys, args: args, yes: yes, wait: wait, said: make(chan any, 1),
-	}
+	c := ackedCall{runner: r, script: s, keys: keys, args: args, yes: yes, wait: wait}
 	last := time.Now().Add(r.SettleTimeout() - limit)
 	var reply any
 	var err error
+	var known *any // the last reply to wait after, of any round
 	for again := true; again; ctx, again = whileItMoves(ctx, s, err, last) {
-		reply, err = call(ctx, r, limit, keys[0], obeying(r.connection, c.send),
-			func() bool { return len(c.said) > 0 })
-	}
-	if err != nil {
-		select {
-		case reply = <-c.said:
-			err = fmt.Errorf("%w: %w", ErrUnconfirmed, err)
-		default:
+		round := &said{}
+		reply, err = call(ctx, r, limit, keys[0],
+			obeying(r.connection, func(ctx context.Context) (any, error) { return c.send(ctx, round) }),
+			func() bool { return round.reply.Load() != nil })
+		if heard := round.reply.Load(); heard != nil {
+			known = heard
 		}
+	}
+	if err != nil && known != nil {
+		reply, err = *known, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
 	return reply, r.failed(ctx, s, err)
 }
@@ -74,26 +78,25 @@ func (r *Runner) RunAcked(
 // send is Call.pass for calls that wait. go-redis cannot resend a command on a broken connection, and
 // must not resend it on another one, because the WAIT would not follow it. So send retries itself, on a new
 // connection for each try.
-func (c *ackedCall) send(ctx context.Context) (any, error) {
+func (c *ackedCall) send(ctx context.Context, round *said) (any, error) {
 	find := nodes(c.runner.rdb)
 	end, _ := ctx.Deadline() // call sets one
 	longest := time.Until(end) / 8
-	maybe := false // an earlier try may have run
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, longest) {
 		server, err := find(ctx, c.keys[0])
 		if err != nil {
 			return nil, err
 		}
-		reply, said, err := c.try(ctx, server)
+		reply, waited, err := c.try(ctx, server, round)
 		switch {
-		case err == nil || said:
+		case err == nil || waited && !refusedForNow(err): // else the server has moved before it waited
 			return reply, err
 		case !refusedForNow(err) && (try >= server.Options().MaxRetries || !worthAnotherTry(err)),
 			time.Until(end) < 2*pause: // the error is to be the server's, as in Call.pass
-			return nil, notRun(err, maybe)
+			return nil, notRun(err, c.maybe.Load())
 		}
 		if !refusedForNow(err) {
-			maybe = true
+			c.maybe.Store(true)
 			sentAgain(ctx)
 		}
 		c.runner.reloadTopology(ctx) // the client of one node does not follow its slots
@@ -105,16 +108,18 @@ func (c *ackedCall) send(ctx context.Context) (any, error) {
 	}
 }
 
-// try runs the script and WAIT on one connection. said reports whether the script's reply was one to wait
+// try runs the script and WAIT on one connection. waited reports whether the script's reply was one to wait
 // after, so that an error is one of the waiting.
-func (c *ackedCall) try(ctx context.Context, server node) (reply any, said bool, err error) {
+func (c *ackedCall) try(ctx context.Context, server node, round *said) (reply any, waited bool, err error) {
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
 	reply, err = eval(ctx, onClient{conn}, c.script, AtMostOnce, c.keys, c.args)
 	if err != nil || !c.yes(reply) {
 		return reply, false, err
 	}
-	c.said <- reply
+	answer := reply
+	round.reply.Store(&answer)
+	c.maybe.Store(true)
 	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
 }
 

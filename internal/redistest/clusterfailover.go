@@ -24,6 +24,21 @@ func (c *ClusterServers) Failover(slot int) *Server {
 	return c.AwaitFailover(slot, old)
 }
 
+// Promote lets the replica of the slot's running master replace it at once, and returns the new master when
+// all running nodes know it, the old one too. Nobody votes, so it can be done again at once. Writes that the
+// replica does not have yet are lost.
+func (c *ClusterServers) Promote(slot int) *Server {
+	c.t.Helper()
+	old := c.MasterOfSlot(slot)
+	replica := c.ReplicaOfSlot(slot)
+	Eventually(c.t, startTimeout, func() bool { return replica.p.replication("master_link_status:up") },
+		replica.Addr()+" has its master's data")
+	replica.do("cluster", "failover", "takeover")
+	Eventually(c.t, startTimeout, func() bool { return !old.Running() || old.p.replication("role:slave") },
+		old.Addr()+" knows that it was replaced")
+	return c.AwaitFailover(slot, old)
+}
+
 // handOver lets a replica replace its running master. The two give up after 5 s, which a busy machine may
 // take, and are then asked again.
 func (c *ClusterServers) handOver(replica *Server) {
