@@ -25,6 +25,9 @@ type Guard interface {
 	// attempt had never been made; a guard that cannot give anything back documents it. A denied decision has
 	// nothing to settle. Settling twice has the effect of settling once.
 	//
+	// Settle takes no notice of the end of ctx, and takes no longer than ten times the engine's deadline for a
+	// call to Redis. So it may be deferred: defer g.Settle(ctx, d, core.Rollback).
+	//
 	// Several calls of Check with one operation ID, such as retries of a client, share one claim. The claim is
 	// given back only when all callers that were told of it have rolled back, so that the failure of one caller
 	// does not take the claim from another.

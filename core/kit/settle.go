@@ -55,10 +55,20 @@ func (p *Place) Free() {
 	}
 }
 
-// Settle tells the guard how an attempt ended, as Guard.Settle does, and releases the place. When the guard
+// Settling returns a context for settling: ctx without its end, since the caller may have left when the work
+// is over, and what was taken is given back all the same. A guard's Settle begins with it. The calls to Redis
+// have limits of their own: see [script.Runner.SettleTimeout].
+func Settling(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// Settle tells the guard how an attempt ended, as Guard.Settle does, whether or not ctx has ended, and releases the place. When the guard
 // fails, Settle retries in the background, as [Place.SettleLater] describes.
 func (p *Place) Settle(ctx context.Context, g core.Guard, d core.Decision, end core.Ending) {
-	p.Settled(g, d, end, g.Settle(ctx, d, end))
+	p.Settled(g, d, end, g.Settle(Settling(ctx), d, end))
 }
 
 // Settled is [Place.Settle] where the guard was told already, and has returned err.

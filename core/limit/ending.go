@@ -65,7 +65,7 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 		return nil
 	}
 	begun := time.Now()
-	_, err := kit.InTurn(ctx, l.beginEnding(begun, d, actual))
+	_, err := kit.InTurn(kit.Settling(ctx), l.beginEnding(begun, d, actual))
 	return l.Observe(ctx, op, begun, d, err)
 }
 

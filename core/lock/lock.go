@@ -227,7 +227,7 @@ func (g *Guard) Do(ctx context.Context, owner, thing string,
 	case !d.Allowed:
 		return ErrBusy
 	}
-	defer g.giveBack(context.WithoutCancel(ctx), d)
+	defer g.giveBack(ctx, d)
 	held, stop := g.Hold(ctx, d)
 	defer stop()
 	fence, _ := g.Fence(d)

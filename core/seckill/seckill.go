@@ -298,6 +298,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if _, err := kit.Claimed[State](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
+	ctx = kit.Settling(ctx)
 	if !end.Commits() {
 		_, err := g.cancel(ctx, d.Attempt)
 		return err

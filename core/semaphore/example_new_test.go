@@ -36,7 +36,7 @@ func ExampleNew() {
 		if !d.Allowed {
 			return
 		}
-		defer func() { _ = exports.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+		defer func() { _ = exports.Settle(ctx, d, core.Commit) }()
 		held, stop := exports.Hold(ctx, d)
 		defer stop()
 		work(held)

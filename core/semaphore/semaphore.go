@@ -173,7 +173,7 @@ func undecided(d core.Decision, err error) (core.Decision, error) {
 //	if !d.Allowed {
 //		return fmt.Errorf("not now: %s", d.Reason)
 //	}
-//	defer exports.Settle(context.WithoutCancel(ctx), d, core.Commit)
+//	defer exports.Settle(ctx, d, core.Commit)
 //	ctx, stop := exports.Hold(ctx, d)
 //	defer stop()
 func (g *Guard) Hold(ctx context.Context, d core.Decision) (held context.Context, stop context.CancelFunc) {

@@ -223,11 +223,10 @@ func outcomes(ctx context.Context, once *idempotency.Guard, pay func() (string, 
 		return "", fmt.Errorf("not now: %s", d.Reason)
 	}
 	receipt, err := pay()
-	settling := context.WithoutCancel(ctx) // also when the caller has left
-	if err != nil {
-		return "", errors.Join(err, once.Settle(settling, d, core.Rollback)) // it may begin again
+	if err != nil { // settling does not stop when the caller leaves
+		return "", errors.Join(err, once.Settle(ctx, d, core.Rollback)) // it may begin again
 	}
-	return receipt, once.Settle(settling, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
+	return receipt, once.Settle(ctx, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
 }
 
 func exporting(gate *core.Engine) nethttpmw.Rule {
@@ -341,7 +340,7 @@ func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(co
 		return fmt.Errorf("not now: %s", d.Reason)
 	}
 	// Also after a panic, and when ctx has ended.
-	defer func() { _ = exports.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+	defer func() { _ = exports.Settle(ctx, d, core.Commit) }()
 	held, stop := exports.Hold(ctx, d) // ends with semaphore.ErrLost when the permit is lost
 	defer stop()
 	return export(held)

@@ -47,7 +47,7 @@ func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)
 	if err != nil || !bobs.Allowed {
 		return fmt.Errorf("take a permit: %s: %w", bobs.Reason, err)
 	}
-	defer func() { _ = permits.Settle(context.WithoutCancel(ctx), bobs, core.Commit) }()
+	defer func() { _ = permits.Settle(ctx, bobs, core.Commit) }()
 	figures, err := held()
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)
 			return err
 		}
 	}
-	defer func() { _ = third.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+	defer func() { _ = third.Settle(ctx, d, core.Commit) }()
 	if figures, err = held(); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func killALockHolder(ctx context.Context, in *instance, send func(string, any)) 
 			return err
 		}
 	}
-	defer func() { _ = second.Settle(context.WithoutCancel(ctx), d, core.Commit) }()
+	defer func() { _ = second.Settle(ctx, d, core.Commit) }()
 	bobs, _ := second.Fence(d)
 	say("step", map[string]int64{"fence": bobs}, "Bob has the lock, and his write is %s.", ledger.write(bobs))
 	say("done", map[string]int64{"fence": anns}, "Ann writes late, with her old fence: %s.", ledger.write(anns))
