@@ -187,6 +187,7 @@ const (
 // The zero value is Rollback.
 type Ending struct {
 	commit  bool
+	revoke  bool
 	outcome *Outcome
 	costs   bool
 	cost    int64
@@ -197,6 +198,10 @@ var (
 	Commit = Ending{commit: true}
 	// Rollback gives back what the attempt took, as if it had never been made.
 	Rollback = Ending{}
+	// Revoke is Rollback for an attempt that was committed, where nobody was told so: the answer was not sent,
+	// and will not be. A guard with Traits.Confirms that can gives back what it has confirmed, unless others
+	// know of it. For a guard that makes no difference it is Rollback, which changes nothing after a commit.
+	Revoke = Ending{revoke: true}
 )
 
 // CommitWith is [Commit] with an outcome, which a guard with Traits.KeepsOutcome replays to later attempts
@@ -216,6 +221,9 @@ func (e Ending) Cost() (actual int64, ok bool) { return e.cost, e.costs }
 
 // Commits reports whether the ending is Commit, CommitWith or CommitCost.
 func (e Ending) Commits() bool { return e.commit }
+
+// Revokes reports whether the ending is Revoke.
+func (e Ending) Revokes() bool { return e.revoke }
 
 // Outcome returns the outcome given to CommitWith. It is nil for other endings.
 func (e Ending) Outcome() *Outcome { return e.outcome }

@@ -93,6 +93,7 @@ type entry struct {
 	claimed   bool // Take cannot take it any more
 	settled   bool
 	confirmed bool // it was committed before the header was sent
+	revoked   bool // and nobody heard of it
 	rest      bool // the committed outcome was pending
 	again     bool // the commit failed and must be repeated: the operation has been done
 }
@@ -166,6 +167,13 @@ func (p *Passage) decide(status int, over bool) bool {
 		p.recordHeader()
 	}
 	failed, err := p.confirm(over)
+	if failed == nil && p.isLost() {
+		for _, e := range p.entries {
+			e.revoked = e.confirmed
+		}
+		p.unanswered()
+		return false
+	}
 	if failed == nil {
 		p.restate()
 		p.phase = phaseSent
@@ -178,6 +186,16 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	p.refuse(failed, reasonOf(err))
 	return false
+}
+
+// isLost reports whether the context ended while a response was confirmed that is sent only after the handler
+// has returned, as within http.TimeoutHandler: which answers 503 in its place, so what was confirmed is taken
+// back. It is not where others may know of it: where its client named the operation and may ask again, or an
+// outcome is kept.
+func (p *Passage) isLost() bool {
+	return p.response.buffer && p.scope.Err() != nil && !slices.ContainsFunc(p.entries, func(e *entry) bool {
+		return e.confirmed && (e.rule.keepsOutcome() || !e.decision.Attempt.MadeID())
+	})
 }
 
 // judge decides for each entry whether it is kept. If a Rule.Failed panics, its rule and the later ones have
@@ -203,6 +221,9 @@ func (p *Passage) judge(status int) {
 // after a crash in between, a repetition must not get the answer of a purchase that was not confirmed.
 func (p *Passage) confirm(over bool) (failed *entry, err error) {
 	for _, outcomes := range []bool{false, true} {
+		if outcomes && p.isLost() {
+			break
+		}
 		for _, e := range p.entries {
 			traits := &e.rule.traits
 			if !e.kept || !traits.Confirms || e.confirmed || e.rule.keepsOutcome() != outcomes || !e.claim() {
@@ -386,7 +407,7 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 	defer e.free()
 	end := e.ending(p)
 	switch {
-	case e.confirmed && e.rest:
+	case e.revoked, e.confirmed && e.rest:
 		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
 	case e.again:
 		e.place.SettleLater(e.rule.Guard, e.decision, end)
@@ -405,7 +426,10 @@ func (e *entry) ending(p *Passage) core.Ending {
 		outcome.Pending = false // whatever is missing will not come
 		return core.CommitWith(outcome)
 	}
-	if e.kept || e.confirmed || e.again {
+	switch {
+	case e.revoked:
+		return core.Revoke
+	case e.kept, e.confirmed, e.again:
 		return core.Commit
 	}
 	return core.Rollback

@@ -48,8 +48,9 @@ type Event struct {
 // EventKind is a kind of change of a sale.
 type EventKind string
 
-// The kinds of events. A reservation is first held, then sold, cancelled or expired. An expired
-// reservation may still be sold ([Event].Late). A cancelled or expired one may be held again under the same
+// The kinds of events. A reservation is first held, then sold, cancelled or expired. One that was sold while
+// its answer was lost is withdrawn and cancelled at once: see core.Revoke. An expired reservation may still be
+// sold ([Event].Late). A cancelled or expired one may be held again under the same
 // operation ID.
 const (
 	// EventOpened: Open put the item on sale. It is the first event of a sale.
@@ -58,6 +59,9 @@ const (
 	EventHeld EventKind = "held"
 	// EventSold: the reservation was confirmed.
 	EventSold EventKind = "sold"
+	// EventWithdrawn: the reservation that was sold is held again, and is cancelled by the next event, at the
+	// same moment. Its buyer did not hear of the sale.
+	EventWithdrawn EventKind = "withdrawn"
 	// EventCancelled: the reservation was cancelled, and its units returned to the stock.
 	EventCancelled EventKind = "cancelled"
 	// EventExpired: the hold ended, and its units returned to the stock.

@@ -255,7 +255,7 @@ func (r *retold) tell(e Event, buyer string) {
 		known.state, known.event = string(e.Kind), "-"
 	case EventRestocked:
 		r.restocks[e.Key] = e.Quantity
-	case EventMoved, EventClosed:
+	case EventMoved, EventClosed, EventWithdrawn: // which a cancelled one follows
 	}
 }
 

@@ -289,7 +289,8 @@ func (g *Guard) cancelLater(err error, a core.Attempt) {
 	})
 }
 
-// Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it. To
+// Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it, and
+// [core.Revoke] cancels it also where this decision has sold it, if no other call of Check was told of it. To
 // commit a reservation that has expired and whose units are taken is an ErrGone.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed || StateOf(d) == StateSold {
@@ -299,7 +300,11 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
 	ctx = kit.Settling(ctx)
-	if !end.Commits() {
+	switch {
+	case end.Revokes():
+		_, err := g.cancelBy(ctx, g.Engine().RunWithin, g.cancelArgs("sold"), d.Attempt)
+		return err
+	case !end.Commits():
 		_, err := g.cancel(ctx, d.Attempt)
 		return err
 	}
@@ -368,20 +373,20 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 // when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot be confirmed any more, and
 // its ID stays its buyer's, who may reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.cancelBy(ctx, g.runYes, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
+	return g.cancelBy(ctx, g.runYes, g.cancelArgs(""), core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows
 // its call. It waits for no replica: a hold that comes back by a failover ends by itself.
 func (g *Guard) cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.cancelBy(ctx, g.Engine().RunWithin, a)
+	return g.cancelBy(ctx, g.Engine().RunWithin, g.cancelArgs(""), a)
 }
 
-func (g *Guard) cancelBy(ctx context.Context, run runScript, a core.Attempt) (core.Decision, error) {
+func (g *Guard) cancelBy(
+	ctx context.Context, run runScript, args func(a core.Attempt) []any, a core.Attempt,
+) (core.Decision, error) {
 	defer g.memory.gaveBack(a.Resource, a.Actor)
-	return g.end(ctx, "cancel", a, ending{
-		run: run, script: seckillCancelScript, args: g.cancelArgs(""),
-	})
+	return g.end(ctx, "cancel", a, ending{run: run, script: seckillCancelScript, args: args})
 }
 
 // cancelArgs returns the arguments of seckill_cancel; stays is one of them.

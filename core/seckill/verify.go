@@ -270,6 +270,9 @@ func (c *saleCount) outbox() {
 				if !e.Late {
 					o.Held -= e.Quantity
 				}
+			case EventWithdrawn:
+				o.Sold -= e.Quantity
+				o.Held += e.Quantity
 			case EventCancelled, EventExpired:
 				o.Held -= e.Quantity
 			case EventClosed:

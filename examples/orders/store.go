@@ -146,7 +146,7 @@ func parseEvent(m redis.XMessage, epoch int64) (e event, err error) {
 				parsed.Epoch, epoch)
 		}
 		return e, err
-	case seckill.EventRestocked, seckill.EventClosed, seckill.EventMoved:
+	case seckill.EventRestocked, seckill.EventClosed, seckill.EventMoved, seckill.EventWithdrawn:
 		return e, nil
 	default:
 		return e, fmt.Errorf("unknown event %.100q", parsed.Kind)

@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -56,6 +58,11 @@ func (b behind) want(around Around) (hears int, kept bool) {
 // in docs/contracts.md, over TCP: whoever got a yes has it, and nobody else has.
 func KeepWhatIsAnswered(t *testing.T, arounds ...Around) {
 	for _, around := range arounds {
+		if around.Answers {
+			t.Run(around.Name+", while it is confirmed", func(t *testing.T) {
+				newScene(t, Framework{}, redistest.Mini).lostWhileConfirmed(around)
+			})
+		}
 		for _, b := range behinds {
 			if b.late && !around.Ends || b.panics && !around.Recovers {
 				continue
@@ -65,6 +72,64 @@ func KeepWhatIsAnswered(t *testing.T, arounds ...Around) {
 					s := newScene(t, Framework{}, redistest.Mini)
 					s.answeredBehind(around, b, guard == "a sale")
 				})
+			}
+		}
+	}
+}
+
+// confirmed is a sale that says when it has confirmed a reservation.
+type confirmed struct {
+	*seckill.Guard
+	then func()
+}
+
+func (g confirmed) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
+	err := g.Guard.Settle(ctx, d, end)
+	if end.Commits() {
+		g.then()
+	}
+	return err
+}
+
+// lostWhileConfirmed lets the time of a request end when its reservation has just been confirmed: the
+// middleware answers 503, and the unit goes back. A client that named its operation keeps it, and gets the
+// answer when it asks again.
+func (s *scene) lostWhileConfirmed(around Around) {
+	for _, named := range []bool{false, true} {
+		item := fmt.Sprint("named-", named)
+		sale := s.sale(item, seckill.Sale{Stock: 1})
+		var end context.CancelFunc
+		rule := claim(confirmed{sale, func() { end() }})
+		app := around.Build(time.Hour, onThings(func(c Context) { reply(201, "sold")(c) }, rule))
+		post := func() int {
+			r := httptest.NewRequest(http.MethodPost, thing, nil)
+			r.Header.Set(UserHeader, "ann")
+			if named {
+				r.Header.Set("Idempotency-Key", `"order-1"`)
+			}
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			end = cancel
+			w := httptest.NewRecorder()
+			app.ServeHTTP(w, r.WithContext(ctx))
+			return w.Code
+		}
+		if status := post(); status != http.StatusServiceUnavailable {
+			s.Errorf("named %t: the time ended, and the client got %d", named, status)
+		}
+		want := seckill.Status{Stock: 1, Left: 1}
+		if named {
+			want = seckill.Status{Stock: 1, Sold: 1}
+		}
+		redistest.Eventually(s, 10*time.Second, func() bool {
+			status, err := sale.Status(s.Context(), "t1")
+			want.Epoch = status.Epoch
+			return err == nil && status == want
+		}, fmt.Sprintf("named %t: the sale is as the client heard", named))
+		if named {
+			end = func() {}
+			if status := post(); status/100 != 2 {
+				s.Errorf("the client asked again for what it has bought, and got %d", status)
 			}
 		}
 	}

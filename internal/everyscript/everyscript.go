@@ -558,6 +558,8 @@ func Steps() []Step {
 		{"seckill/close", sale, nil, "1"},
 		{"seckill/close", sale, nil, "0"},
 		{"seckill/reserve", sale, []string{"100", "", "o3", "cid", "1", "c3"}, "closed 0  0 1 0 0"},
+		{"seckill/cancel", sale, []string{"o1", "c0", "sold", "ann"}, "conflict 0 ann 1 0 1"},
+		{"seckill/cancel", sale, []string{"o1", "c1", "sold", "ann"}, "ok 0 ann 1 1 1"}, // nobody was told
 		{"seckill/reserve", plain, []string{"100", "", "o1", "ann", "1", "c1"}, "not_ready 0  0 0 0 0"},
 		{"seckill/restock", plain, []string{"r1", "3"}, "not_ready 0 0 0 0 "},
 		{"seckill/close", plain, nil, "-1"},

@@ -82,6 +82,9 @@ func (s *Reader) follow(e seckill.Event) bool {
 	case seckill.EventSold:
 		s.Reservations[e.ID] = is
 		return same && (was.State == "held" && !e.Late || was.State == "expired" && e.Late)
+	case seckill.EventWithdrawn:
+		s.Reservations[e.ID] = Reservation{e.Buyer, e.Quantity, "held", was.End}
+		return same && was.State == "sold"
 	case seckill.EventExpired:
 		s.Reservations[e.ID] = is
 		return same && was.State == "held"

@@ -1,5 +1,5 @@
--- Seckill: returns a hold to the stock, once. What is sold stays sold, and a hold that another call got too
--- stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
+-- Seckill: returns a hold to the stock, once. What is sold stays sold, unless nobody was told, and a hold that
+-- another call got too stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -10,7 +10,8 @@
 --       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
 --       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
---                       call got it; 0, absent or empty: it goes back
+--                       call got it; sold: it goes back also where it is sold, if the call alone got it; 0,
+--                       absent or empty: it goes back
 --       4 buyer         encoded: whose reservation it has to be
 --       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
@@ -21,7 +22,7 @@
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
-local stays, named, now = ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
+local stays, revokes, named, now = ARGV[3] == '1', ARGV[3] == 'sold', ARGV[4], tonumber(ARGV[5])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
@@ -156,7 +157,17 @@ local quantity = tonumber(units)
 if named ~= buyer then -- as if there were none: IDs can be guessed
   return {'ok', 1, '', 0, left, stock}
 elseif state == 'sold' then
-  return {'conflict', 0, buyer, quantity, left, stock}
+  local got = string.gsub(words, ' %-%S+', '')
+  if not revokes or got ~= ' ' .. call and got ~= ' +' .. call then
+    return {'conflict', 0, buyer, quantity, left, stock}
+  end
+  redis.call('ZREM', holds, id) -- a full Redis lets it pass, and then the rest as well
+  redis.call('HINCRBY', sale, 'held', units)
+  redis.call('HINCRBY', sale, 'sold', '-' .. units)
+  if outbox then
+    redis.call('XADD', outbox, '*', 'event', 'withdrawn', 'id', id, 'buyer', buyer, 'quantity', units)
+  end
+  state, event = 'held', '-'
 elseif call == '' and state ~= 'held' then
   return {'ok', 1, buyer, quantity, left, stock}
 end

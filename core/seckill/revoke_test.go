@@ -1,0 +1,52 @@
+package seckill
+
+import (
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestASaleThatNobodyHeardOfIsTakenBack: a request was confirmed at the moment at which its time ended, and
+// the buyer was told 503. Revoke gives the unit back, once; Rollback after a commit does not.
+func TestASaleThatNobodyHeardOfIsTakenBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 5, PerBuyer: 2})
+		buy := core.Attempt{Actor: "ann", Resource: "tv", Cost: 2}
+		d := guardtest.Check(t, g, buy)
+		guardtest.Settle(t, g, d, core.Commit)
+		guardtest.Settle(t, g, d, core.Rollback)
+		wantStatus(t, g, "tv", 3, 0, 2)
+		for range 2 {
+			guardtest.Settle(t, g, d, core.Revoke)
+			wantStatus(t, g, "tv", 5, 0, 0)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, buy), core.ReasonOK) // the buyer's limit is free again
+		wantStatus(t, g, "tv", 3, 2, 0)
+
+		// another call was told of the reservation before it was sold
+		shared := core.Attempt{Actor: "bob", Resource: "tv", ID: "order"}
+		one, other := guardtest.Check(t, g, shared), guardtest.Check(t, g, shared)
+		guardtest.WantReason(t, other, core.ReasonOK)
+		guardtest.Settle(t, g, one, core.Commit)
+		guardtest.Settle(t, g, one, core.Revoke)
+		wantStatus(t, g, "tv", 2, 2, 1)
+
+		// what is only held goes back as by Rollback
+		held := guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"})
+		guardtest.Settle(t, g, held, core.Revoke)
+		wantStatus(t, g, "tv", 2, 2, 1)
+
+		var kinds []EventKind
+		events, err := g.Events(t.Context(), "tv", "", 100)
+		for _, e := range events {
+			kinds = append(kinds, e.Kind)
+		}
+		if err != nil || len(kinds) < 5 || kinds[2] != EventSold || kinds[3] != EventWithdrawn ||
+			kinds[4] != EventCancelled {
+			t.Errorf("%v, %v", kinds, err)
+		}
+	})
+}
