@@ -194,3 +194,27 @@ func TestAnEndingIsNotTriedAgainForLong(t *testing.T) {
 	}
 	wantUsed(t, g, []int64{0}, "acme", "", "")
 }
+
+// TestAWindowThatOnlyRefusesIsNotForgotten: two releases run side by side. The older one has 50 a minute and
+// takes 41, the newer one has 50 in three minutes and is refused. However long that goes on, no three minutes
+// have more than 50 units when the newer one is admitted.
+func TestAWindowThatOnlyRefusesIsNotForgotten(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClockAt(start)
+		release := func(window time.Duration) *Guard {
+			return New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api", Options{Levels: []string{"org"},
+				Find: func([]string) ([]Limit, error) { return []Limit{{Max: 50, Window: window}}, nil }})
+		}
+		older, newer := release(time.Minute), release(3*time.Minute)
+		guardtest.WantReason(t, guardtest.Check(t, newer, of(1, "acme")), core.ReasonOK)
+		for minute := range 8 {
+			guardtest.WantReason(t, guardtest.Check(t, older, of(41, "acme")), core.ReasonOK)
+			for range 6 {
+				clock.Advance(10 * time.Second)
+				if d := guardtest.Check(t, newer, of(9, "acme")); d.Allowed {
+					t.Fatalf("minute %d: the newer release is admitted beside 41 units a minute", minute)
+				}
+			}
+		}
+	})
+}

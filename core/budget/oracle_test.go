@@ -40,6 +40,16 @@ func (m *model) of(path []string) *modelNode {
 	return m.nodes[key]
 }
 
+// has reports whether a unit counts that was taken since a moment.
+func (k *modelNode) has(since int64) bool {
+	for moment, units := range k.units {
+		if units > 0 && moment > since {
+			return true
+		}
+	}
+	return false
+}
+
 // forgets reports whether a window may be dropped by a write for these nodes, since neither they nor others
 // have asked for it for long.
 func (m *model) forgets(now int64, nodes []node) bool {
@@ -111,7 +121,7 @@ func (m *model) decide(
 					f.resets = first + w - now
 				}
 			} else {
-				if in[k], _ = l.Period.At(now / 1000); k.p.Begins > in[k].Begins && k.p.Ends*1000 > now {
+				if in[k], _ = l.Period.At(now / 1000); k.p.Ends*1000 > now { // lasts until it ends
 					in[k] = k.p
 				}
 				f.used, f.resets = k.used[in[k]], in[k].Ends*1000-now
@@ -128,6 +138,14 @@ func (m *model) decide(
 			all = append(all, f)
 		}
 	}
+	for _, n := range nodes {
+		k := m.of(n.path)
+		for _, l := range n.limits {
+			if l.Period == nil && cost > 0 && (ok || k.has(now-l.Window.Microseconds())) {
+				k.named[l.Window] = now
+			}
+		}
+	}
 	if !ok || cost == 0 {
 		return ok, now, all
 	}
@@ -135,7 +153,7 @@ func (m *model) decide(
 		k, windows := m.of(n.path), false
 		for _, l := range n.limits {
 			if l.Period == nil {
-				windows, k.named[l.Window] = true, now
+				windows = true
 			} else {
 				k.p = in[k]
 				k.used[k.p] += cost

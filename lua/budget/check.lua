@@ -1,6 +1,7 @@
 -- Budget: decides an attempt against all limits of a path, such as an organisation, its team and its user.
--- All fit, or nothing is taken. A refused attempt writes nothing, except that it notes units that have left
--- their windows, and drops them, when that saves the next attempt a walk over more than 128 entries.
+-- All fit, or nothing is taken. A refused attempt writes nothing, with two exceptions. It notes that its
+-- windows were asked for, once in a quarter of a window, so that the log keeps what they need. And it notes
+-- units that have left, and drops them, when that saves the next attempt a walk over more than 128 entries.
 --
 -- KEYS  1 root   hash: node -> override, "until w<window>=<max> p=<max>/<hard>"; !node -> until when it is
 --                paused; "=" -> the sequence of the last change. An until of 0 never ends
@@ -87,7 +88,8 @@ for i = 1, count do
   if header then
     local part, base, late, units, entries, views = string.match(header,
       '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
-    l.part, l.base, l.late, l.units, l.entries = part + 0, base + 0, late + 0, units + 0, entries + 0
+    l.header, l.part, l.base, l.late, l.units, l.entries = header, part + 0, base + 0, late + 0, units + 0,
+      entries + 0
     for window, gone, left, next, ends in string.gmatch(views, '(%d+) (%d+) (%d+) (%d+) (%d+)') do
       l.views[#l.views + 1] = {window = window, gone = gone + 0, left = left + 0, next = next + 0,
         ends = ends, asked = false}
@@ -215,6 +217,32 @@ for i, l in ipairs(levels) do
   end
 end
 
+-- Until when a view is needed, in milliseconds, as far as this attempt knows. A unit: at the end of its part.
+local function needed(l, v)
+  return v.asked and milli + v.window + l.part / 1000 + 1 or milli
+end
+
+-- Notes that the windows of a refused attempt were asked for. What has left stays as it was noted: the clock
+-- may be set back.
+local function note(l)
+  local header, lives = l.header, 0
+  for _, v in ipairs(l.views) do
+    local now_needed = v.asked and needed(l, v) or 0
+    if now_needed > v.ends + 0 then
+      local ends = string.format('%d', now_needed + v.window / 4 + 1000)
+      local front, behind = string.match(header, '^(.*|' .. v.window .. ' %d+ %d+ %d+ )%d+(.*)$')
+      header = front and front .. ends .. behind or header .. '|' .. v.window .. ' 0 0 0 ' .. ends
+      lives = math.max(lives, ends - milli)
+    end
+  end
+  if lives > 0 then
+    redis.call('LSET', l.log, '0', header)
+    if redis.call('PTTL', l.log) < lives then
+      redis.call('PEXPIRE', l.log, lives)
+    end
+  end
+end
+
 -- Writes the header of a log, without the windows that nobody asks for any more and the entries that have
 -- left all others. A window is kept for its length after it was asked for, since old and new processes run
 -- side by side. An entry may be given that is pushed at the end.
@@ -222,9 +250,8 @@ local function save(l, text)
   local drop, dropped, expires = l.entries, 0, nil
   for n = #l.views, 1, -1 do
     local v = l.views[n]
-    local needed = v.asked and milli + v.window + l.part / 1000 + 1 or milli -- a unit: at the end of its part
-    if needed > v.ends + 0 then
-      v.ends = v.asked and string.format('%d', needed + v.window / 4 + 1000)
+    if needed(l, v) > v.ends + 0 then
+      v.ends = v.asked and string.format('%d', needed(l, v) + v.window / 4 + 1000)
       expires = v.ends
     end
     if v.ends then
@@ -233,7 +260,10 @@ local function save(l, text)
       table.remove(l.views, n)
     end
   end
-  if drop > 0 then
+  if drop == l.entries and not text then
+    redis.call('DEL', l.log) -- nothing counts any more
+    return
+  elseif drop > 0 then
     redis.call('LTRIM', l.log, drop, '-1')
     for _, v in ipairs(l.views) do
       dropped = v.gone == drop and v.left or dropped
@@ -273,11 +303,12 @@ if periods or force then
     string.format('%016d ', now)
 end
 if reply[1] ~= 'ok' or cost == 0 then
-  if walked > 128 and cost > 0 then
-    for _, l in ipairs(levels) do
-      if l.entries > 0 then
-        save(l)
-      end
+  for _, l in ipairs(cost > 0 and levels or {}) do
+    if l.entries > 0 and walked > 128 then
+      l.late = now
+      save(l)
+    elseif l.entries > 0 then
+      note(l)
     end
   end
   return reply
