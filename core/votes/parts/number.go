@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -191,30 +192,27 @@ func (g *Guard) joinNow(ctx context.Context, poll string, n int, p *votes.Poll) 
 	return err == nil, err
 }
 
-// storedNumber returns the number of parts of a poll, or 1 for a poll without votes. It writes nothing.
+// unopened makes the script parts/number read only.
+var unopened = votes.Poll{Opens: time.UnixMilli(core.MaxAmount)}
+
+// storedNumber returns the number of parts of a poll, or 0 while nothing of the poll is stored. It writes
+// nothing. What it returns is not known before the first vote, which may come at any moment: the parts that
+// a caller reads then are none.
 func (g *Guard) storedNumber(ctx context.Context, poll string) (int, error) {
-	now := g.Engine().Now()
-	if parts, found := g.numbers.Find(poll, now); found {
-		return parts, nil
-	}
-	asked := g.numbers.Ask(poll, now)
-	remains := false
-	for {
-		parts, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "hget", g.Keys(poll)[0], ":parts"))
+	for remains := false; ; {
+		parts, state, err := g.begin(ctx, g.Guard, poll, &unopened, 1, false)
 		switch {
-		case errors.Is(err, redis.Nil) && remains:
+		case errors.Is(err, votes.ErrLost): // a poll of one part without its book: its guard says so
+			return 1, nil
+		case err != nil || state == known:
+			return parts, err
+		case remains:
 			return 0, errNumber
-		case errors.Is(err, redis.Nil):
-			if remains, err = g.hasParts(ctx, poll); err != nil || !remains {
-				return 1, err
-			}
-			continue // the poll may have begun meanwhile
 		}
-		if err := check(parts, err); err != nil {
+		// Where a part is found, the poll may have begun meanwhile.
+		if remains, err = g.hasParts(ctx, poll); err != nil || !remains {
 			return 0, err
 		}
-		g.numbers.Hear(asked, int(parts), g.numbers.Longest())
-		return int(parts), nil
 	}
 }
 

@@ -27,6 +27,15 @@ func (g *Guard) count(ctx context.Context, op, poll string) (int, error) {
 	return parts, err
 }
 
+// undivided returns the guard of a poll of one part. Nobody has voted in a poll of none, so a part is read that
+// has no votes: the poll's own keys may have the number of its parts by now.
+func (g *Guard) undivided(parts int) *votes.Guard {
+	if parts == 0 {
+		return g.Part(unknown)
+	}
+	return g.Guard
+}
+
 // empty is for a part in which nothing was found: it returns a votes.ErrLost when the part is lost.
 func (g *Guard) empty(ctx context.Context, op, poll string, n int) error {
 	begun := time.Now()
@@ -42,8 +51,8 @@ func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error
 	parts, err := g.count(ctx, "tally", poll)
 	if err != nil {
 		return nil, err
-	} else if parts == 1 {
-		return g.Guard.Tally(ctx, poll)
+	} else if parts <= 1 {
+		return g.undivided(parts).Tally(ctx, poll)
 	}
 	var mu sync.Mutex
 	tally, unknown := map[string]int64{}, error(nil)
@@ -108,8 +117,8 @@ func (g *Guard) verify(
 	parts, err := g.count(ctx, op, poll)
 	if err != nil {
 		return all, err
-	} else if parts == 1 {
-		return ask(ctx, g.Guard)
+	} else if parts <= 1 {
+		return ask(ctx, g.undivided(parts))
 	}
 	var mu sync.Mutex
 	err = each(ctx, parts, func(ctx context.Context, n int) error {
@@ -159,8 +168,8 @@ func (g *Guard) Audit(
 	parts, err := g.count(ctx, "audit", poll)
 	if err != nil {
 		return nil, after, err
-	} else if parts == 1 || count < 1 {
-		return g.Guard.Audit(ctx, poll, after, count)
+	} else if parts <= 1 || count < 1 {
+		return g.undivided(parts).Audit(ctx, poll, after, count)
 	}
 	positions := make([]string, parts)
 	if after != "" {
@@ -207,8 +216,8 @@ func (g *Guard) Void(ctx context.Context, poll string, options votes.VoidOptions
 	parts, err := g.count(ctx, "void", poll)
 	if err != nil {
 		return all, err
-	} else if parts == 1 {
-		return g.Guard.Void(ctx, poll, options)
+	} else if parts <= 1 {
+		return g.undivided(parts).Void(ctx, poll, options)
 	}
 	for n := 1; n <= parts && err == nil; n++ {
 		var one votes.VoidResult

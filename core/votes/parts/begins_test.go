@@ -1,0 +1,114 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
+)
+
+// TestAPollThatBeginsWhileItIsReadIsNotLost: between any two commands of a reader, the first votes of a poll
+// are cast. The reader hears of the votes, or of none, and never of a loss. Before, the number of parts was
+// read as 1 before it was fixed.
+func TestAPollThatBeginsWhileItIsReadIsNotLost(t *testing.T) {
+	const most = 40 // commands of a reader, more than it sends
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		for what, read := range map[string]func(g *Guard, poll string) error{
+			"tally": func(g *Guard, poll string) error {
+				_, err := g.Tally(t.Context(), poll)
+				return err
+			},
+			"verify": func(g *Guard, poll string) error {
+				_, err := g.Verify(t.Context(), poll)
+				return err
+			},
+			"repair": func(g *Guard, poll string) error {
+				_, err := g.Repair(t.Context(), poll)
+				return err
+			},
+			"audit": func(g *Guard, poll string) error {
+				_, _, err := g.Audit(t.Context(), poll, "", 10)
+				return err
+			},
+			"void": func(g *Guard, poll string) error {
+				_, err := g.Void(t.Context(), poll, votes.VoidOptions{
+					Match: func(votes.Event) bool { return false }, DryRun: true})
+				return err
+			},
+		} {
+			t.Run(what, func(t *testing.T) {
+				before := &beforeCommand{}
+				client := b.NewClient(t)
+				client.AddHook(before)
+				name := "v" + what
+				options := votes.Options{Poll: votes.Poll{Change: true}, Audit: true}
+				reader := New(core.New(client, core.WithPrefix(b.Prefix), core.WithObserver(guardtest.Ignore{})),
+					name, 3, options)
+				if err := reader.Engine().Preload(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				writer := New(guardtest.NewEngine(b), name, 3, options)
+				for n := range int64(most) {
+					poll, begun := fmt.Sprint("p", n), false
+					before.do(n, func() {
+						begun = true
+						for _, voter := range actorsOf(3) {
+							guardtest.Check(t, writer, core.Attempt{Actor: voter, Resource: poll})
+						}
+					})
+					if err := read(reader, poll); err != nil && !errors.Is(err, votes.ErrNoPoll) {
+						t.Errorf("a poll that begins before command %d: %v", n, err)
+					}
+					if before.do(-1, nil); !begun {
+						return
+					}
+					wantTally(t, writer, poll, map[string]int64{"": 3})
+				}
+				t.Error("a reader sends more commands than were tried")
+			})
+		}
+	})
+}
+
+// beforeCommand does something once, before a command of a client, which it counts.
+type beforeCommand struct {
+	left atomic.Int64
+	f    func()
+}
+
+func (h *beforeCommand) do(n int64, f func()) { h.f = f; h.left.Store(n + 1) }
+
+func (h *beforeCommand) count(commands int) {
+	for range commands {
+		if h.left.Add(-1) == 0 && h.f != nil {
+			h.f()
+		}
+	}
+}
+
+func (*beforeCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *beforeCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains([]string{"evalsha", "exists", "hget", "hscan", "hgetall", "xrange", "hmget"}, cmd.Name()) {
+			h.count(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *beforeCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.count(len(cmds))
+		return next(ctx, cmds)
+	}
+}
