@@ -191,7 +191,7 @@ type retold struct {
 	stock        int64
 	reservations map[string]*retoldReservation // by their IDs as they are kept
 	restocks     map[string]int64
-	failed       map[string][]string // of a buyer: each ID and its events
+	failed       map[string][]string // of a buyer: each ID and its events, as seckill_reserve has them
 }
 
 func newRetold() *retold {
@@ -249,10 +249,12 @@ func (r *retold) tell(e Event, buyer string) {
 			known = &retoldReservation{"", buyer, units, "0", "-"}
 			r.reservations[e.Key] = known
 		}
-		if e.Kind != EventSold {
-			r.failed[buyer] = append(r.failed[buyer], "|"+e.Key, known.event, e.Position)
-		}
+		began := known.event
 		known.state, known.event = string(e.Kind), "-"
+		if e.Kind != EventSold {
+			r.failed[buyer] = append(r.failed[buyer], strings.Join([]string{e.Key, began, e.Position}, " "))
+			known.event = strconv.Itoa(len(r.failed[buyer]))
+		}
 	case EventRestocked:
 		r.restocks[e.Key] = e.Quantity
 	case EventMoved, EventClosed, EventWithdrawn: // which a cancelled one follows
@@ -280,10 +282,27 @@ func (s *stock) repairReservations(ctx context.Context, from string, restored []
 	for id, units := range told.restocks {
 		pairs = append(pairs, "restock|"+id, strconv.FormatInt(units, 10))
 	}
+	most, err := failedMost(opened)
+	if err != nil {
+		return restored, err
+	}
 	for buyer, failed := range told.failed {
-		pairs = append(pairs, "failed|"+buyer, fmt.Sprint(len(failed)/3, " ", strings.Join(failed, " "), " "))
+		pairs = append(pairs, "failed|"+buyer, strconv.Itoa(len(failed)))
+		for i, one := range failed {
+			pairs = append(pairs, fmt.Sprintf("failed|%s|%d", buyer, (int64(i)+1)%most), one)
+		}
 	}
 	return s.put(ctx, "reservations", from, "hash", pairs, restored)
+}
+
+// failedMost returns how many failed reservations of a buyer are kept in a sale with these terms.
+func failedMost(terms string) (int64, error) {
+	words := strings.Fields(terms) // opens closes per_buyer ...
+	if len(words) < 3 {
+		return 0, fmt.Errorf("unexpected terms %.100q", terms)
+	}
+	perBuyer, err := strconv.ParseInt(words[2], 10, 64)
+	return max(16, min(perBuyer, 500)), err
 }
 
 // cutLastWord returns the terms of a sale without until when its keys are kept.

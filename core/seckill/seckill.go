@@ -10,6 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/missed"
+	"github.com/gatehouse-go/gatehouse/internal/saledesk"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -347,7 +348,8 @@ func StateOf(d core.Decision) State {
 }
 
 // Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, as a decision or an
-// order has them. All three have to be there. An expired reservation is still sold while units are left. The
+// order has them. All three have to be there. An expired reservation is still sold while units are left, those of
+// other expired reservations included. The
 // decision's reason is ReasonOK (replayed when it was sold before), ReasonGone or ReasonNotReady. An
 // ErrUnconfirmed means that too few replicas have the sale; it is certain once another call of Confirm
 // succeeds.
@@ -363,7 +365,7 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 	return g.end(ctx, "confirm", a, ending{
 		run: g.runYes, script: seckillConfirmScript, state: StateSold,
 		args: func(a core.Attempt) []any {
-			return []any{script.Encode(a.Actor), g.Engine().ScriptNow(time.Millisecond)}
+			return []any{script.Encode(a.Actor), saledesk.SweepMost, g.Engine().ScriptNow(time.Millisecond)}
 		},
 	})
 }

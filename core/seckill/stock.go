@@ -146,22 +146,34 @@ func (s *stock) ask(ctx context.Context, a core.Attempt) (any, error) {
 	}, seckillReserveScript, keys, args...)
 }
 
-// end confirms or cancels a reservation.
+// end confirms or cancels a reservation. A script takes back a bounded number of expired holds, so it is asked
+// again while there may be more.
 func (s *stock) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
-	d := core.Decision{Guard: s.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
+	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
+	defer cancel()
+	d, more, err := s.endOnce(ctx, e, a)
+	for more && err == nil {
+		d, more, err = s.endOnce(ctx, e, a)
+	}
+	return d, err
+}
+
+func (s *stock) endOnce(ctx context.Context, e ending, a core.Attempt) (d core.Decision, more bool, err error) {
+	d = core.Decision{Guard: s.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
 	args := append([]any{script.Encode(a.ID)}, e.args(a)...)
 	value, err := e.run(ctx, s.g.Engine().SettleTimeout(), e.script, s.keys(), args...)
 	if err != nil {
-		return d, err
+		return d, false, err
 	}
-	r := script.ReadReply(value, 6, 6)
+	r := script.ReadReply(value, 6, 7)
 	reason, replayed, buyer := r.Text(), r.Flag(), r.Text()
 	quantity, left, units := r.Number(), r.Number(), r.Number()
+	more = r.More() && r.Flag()
 	if r.Err == nil {
 		r.Err = lostError(s.item, reason)
 	}
 	if r.Err != nil {
-		return d, r.Err
+		return d, false, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
 	d.Attempt.Actor, d.Attempt.Cost = script.Decode(buyer), quantity
@@ -169,7 +181,7 @@ func (s *stock) end(ctx context.Context, e ending, a core.Attempt) (core.Decisio
 	if d.Allowed = d.Reason == core.ReasonOK; d.Allowed {
 		d.SetClaim(e.state)
 	}
-	return d, nil
+	return d, more, nil
 }
 
 // askInProgress is when a caller whose reservation is in progress should ask again: others who
@@ -190,22 +202,35 @@ func (s *stock) sweep(ctx context.Context) (int, error) {
 	return int(swept), r.Err
 }
 
-// restock changes the stock, once per ID. The reason is that of the script.
+// restock changes the stock, once per ID. The reason is that of the script. Like end, it asks again while there
+// may be more expired holds.
 func (s *stock) restock(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, err error) {
-	value, err := s.runYes(ctx, seckillRestockScript, script.Encode(id), units, s.now())
-	if err != nil {
-		return "", status, err
+	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
+	defer cancel()
+	for more := true; more && err == nil; {
+		reason, status, more, err = s.restockOnce(ctx, id, units)
 	}
-	r := script.ReadReply(value, 6, 6)
+	return reason, status, err
+}
+
+func (s *stock) restockOnce(
+	ctx context.Context, id string, units int64,
+) (reason string, status Status, more bool, err error) {
+	value, err := s.runYes(ctx, seckillRestockScript, script.Encode(id), units, saledesk.SweepMost, s.now())
+	if err != nil {
+		return "", status, false, err
+	}
+	r := script.ReadReply(value, 6, 7)
 	reason = r.Text()
 	status = Status{Stock: r.Number(), Left: r.Number(), Held: r.Number(), Sold: r.Number()}
 	status.Epoch, _ = strconv.ParseInt(r.Text(), 10, 64)
+	more = r.More() && r.Flag()
 	if err := lostError(s.item, reason); err != nil {
-		return reason, Status{}, err
+		return reason, Status{}, false, err
 	}
-	return reason, status, r.Err
+	return reason, status, more, r.Err
 }
 
 // close ends the sale now.

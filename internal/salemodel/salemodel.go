@@ -241,7 +241,9 @@ func (m *Model) Restock(id string, units int64) error {
 	case ok:
 		return core.ErrInvalid
 	case m.Status().Left+units < 0:
-		return seckill.ErrTooFewLeft
+		if m.Sweep(); m.Status().Left+units < 0 {
+			return seckill.ErrTooFewLeft
+		}
 	}
 	m.Restocks[id] = units
 	m.Sale.Stock += units
@@ -267,9 +269,14 @@ func (m *Model) Values() map[string]saletest.Reservation {
 // Confirm is the guard's.
 func (m *Model) Confirm(buyer, id string) core.Reason {
 	r := m.Reservations[id]
-	if r == nil || r.Buyer != buyer || r.State == "cancelled" || r.State == "forgotten" ||
-		r.State == "expired" && m.Refused(r.Buyer, r.Quantity) != core.ReasonOK {
+	if r == nil || r.Buyer != buyer || r.State == "cancelled" || r.State == "forgotten" {
 		return core.ReasonGone
+	}
+	if r.State == "expired" && m.Refused(r.Buyer, r.Quantity) != core.ReasonOK {
+		m.Sweep() // which may forget r
+		if r.State != "expired" || m.Refused(r.Buyer, r.Quantity) != core.ReasonOK {
+			return core.ReasonGone
+		}
 	}
 	r.State = "sold"
 	return core.ReasonOK

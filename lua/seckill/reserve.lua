@@ -8,11 +8,13 @@
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
 --                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
---                       or the hold is over; call: those that got the hold and have not settled, 16 at most,
+--                       or it is sold, its number among the buyer's failed ones when it was cancelled or has
+--                       expired; call: those that got the hold and have not settled, 16 at most,
 --                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
---                       "count |reservation event event |reservation ...", the last of a buyer that were
---                       cancelled or expired, with the events that tell of it: 16, or as many as per_buyer,
---                       500 at most. Of earlier ones nothing is left. "held|BUYER" -> "reservation
+--                       how many reservations of a buyer were cancelled or have expired;
+--                       "failed|BUYER|PLACE" -> "reservation event event", one of the last of them with the
+--                       events that tell of it: 16, or as many as per_buyer, 500 at most; PLACE is its number
+--                       modulo that. Of earlier ones nothing is left. "held|BUYER" -> "reservation
 --                       reservation ...", the last 16 that a buyer has held while having others, or the only
 --                       one that is held. "restock|ID" -> units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
@@ -190,28 +192,28 @@ repeat
     -- Made here, where they are rarely needed: functions that use the script's variables cost as much as
     -- commands.
     -- shared sale_fail
-    -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
-    -- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
-    -- have units, 500 at most, since so many holds can end at once and be paid late.
+    -- Adds a reservation to the failed ones of its buyer, with the events that tell of it, and returns its
+    -- number among them. Only the last 16 are kept, so that a buyer who fails again and again cannot fill the
+    -- memory; or as many as the buyer may have units, 500 at most, since so many holds can end at once and be
+    -- paid late. They stand in a ring of fields, so that one more costs the same however many there are.
     local function remember(reservation, who, begun, ended)
-      local field = 'failed|' .. who
-      local list = redis.call('HGET', reservations, field) or '0 '
-      local space = string.find(list, ' ', 1, true)
-      local count = tonumber(string.sub(list, 1, space - 1)) + 1
-      list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
-      if count > math.max(16, math.min(per_buyer, 500)) then
-        local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
-        count, list = count - 1, string.sub(list, rest)
+      local most, field = math.max(16, math.min(per_buyer, 500)), 'failed|' .. who
+      local number = redis.call('HINCRBY', reservations, field, '1')
+      local place = field .. '|' .. number % most
+      local oldest = number > most and redis.call('HGET', reservations, place)
+      redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
+      if oldest then
+        local first, one, two = string.match(oldest, '^(%S+) (%S+) (%S+)$')
         if outbox and one ~= '-' and two ~= '-' then
           redis.call('XDEL', outbox, one, two)
         end
-        local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-        local again = string.find(list, ' |' .. first .. ' ', 1, true)
-        if not again and (state == 'cancelled' or state == 'expired') then
+        local state, last = string.match(redis.call('HGET', reservations, first) or '',
+          '^(%a+) %S+ %d+ %d+ (%S+)')
+        if (state == 'cancelled' or state == 'expired') and tonumber(last) == number - most then
           redis.call('HDEL', reservations, first)
         end
       end
-      redis.call('HSET', reservations, field, count .. list)
+      return number
     end
 
     -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
@@ -219,8 +221,6 @@ repeat
     local function fail(reservation, state, record)
       local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
       redis.call('ZREM', holds, reservation)
-      redis.call('HSET', reservations, reservation,
-        table.concat({state, who, back, finish, '-'}, ' ') .. words)
       if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
         redis.call('HDEL', buyers, who)
       end
@@ -235,7 +235,9 @@ repeat
         ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
           'quantity', back)
       end
-      remember(reservation, who, begun, ended)
+      local number = remember(reservation, who, begun, ended)
+      redis.call('HSET', reservations, reservation,
+        table.concat({state, who, back, finish, number}, ' ') .. words)
     end
 
     -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
