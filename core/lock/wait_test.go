@@ -112,7 +112,7 @@ func TestLockWaitThatIsOver(t *testing.T) {
 	})
 }
 
-// TestLockWaitersOfADeadProcessBlockNobody: they lose their places 300 ms after the release.
+// TestLockWaitersOfADeadProcessBlockNobody: they lose their places 25 ms after the release.
 func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -128,7 +128,7 @@ func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		guardtest.Settle(t, g, held, core.Commit)
 		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
 		guardtest.WantReason(t, guardtest.Check(t, impatient, bob), core.ReasonBusy) // nobody overtakes
-		clock.Advance(300 * time.Millisecond)
+		clock.Advance(25 * time.Millisecond)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
 		guardtest.Settle(t, g, behind.d, core.Commit)
@@ -153,7 +153,7 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			wantWaiting(t, one, int64(i+1))
 		}
 		guardtest.Settle(t, one, held, core.Commit)
-		clock.Advance(300 * time.Millisecond)
+		clock.Advance(25 * time.Millisecond)
 		<-waiters[1].decided
 		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
 		guardtest.Settle(t, one, waiters[1].d, core.Commit)

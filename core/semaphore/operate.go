@@ -69,22 +69,16 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 	if r.Err != nil {
 		return nil, 0, r.Err
 	}
-	index := map[string]int{} // by the holder's name
 	for i := 0; i+1 < len(permits); i += 2 {
 		ends, err := strconv.ParseFloat(permits[i+1], 64)
-		parts := strings.SplitN(permits[i], "|", 4)
-		if err != nil || len(parts) < 4 {
-			return nil, 0, fmt.Errorf("unexpected permit %.100q until %.100q", permits[i], permits[i+1])
+		cost, name, _ := strings.Cut(permits[i], "|")
+		parts := strings.SplitN(name, "|", 3)
+		number, malformed := strconv.ParseInt(cost, 10, 64)
+		if err != nil || malformed != nil || len(parts) < 3 {
+			return nil, 0, fmt.Errorf("unexpected permits %.100q until %.100q", permits[i], permits[i+1])
 		}
-		name := strings.Join(parts[1:], "|")
-		k, known := index[name]
-		if !known {
-			k = len(holders)
-			index[name] = k
-			holders = append(holders, Holder{Actor: script.Decode(parts[3]),
-				Ends: script.DurationOf(int64(ends)-now, time.Millisecond)})
-		}
-		holders[k].Permits++
+		holders = append(holders, Holder{Actor: script.Decode(parts[2]), Permits: number,
+			Ends: script.DurationOf(int64(ends)-now, time.Millisecond)})
 	}
 	return holders, waiting, nil
 }

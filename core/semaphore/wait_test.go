@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -121,6 +122,64 @@ func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
 	})
 }
 
+// TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly: where too few permits are free for the first in line, those
+// behind it get the free ones after 300 ms, in their order. It is served when enough are free.
+func TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock, options := guardtest.NewClock(), Options{Max: 4, Wait: maxWait}
+		one := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", options)
+		two := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", options)
+		held := guardtest.Check(t, one, ann)
+		var waiters []*waiting
+		for i, cost := range []int64{4, 1, 2, 1, 4} {
+			waiters = append(waiters, wait(t, []*Guard{one, two}[i%2], cost))
+			wantWaiting(t, one, int64(i+1))
+		}
+		clock.Advance(299 * time.Millisecond)
+		wantHeld(t, one, 1)
+		wantWaiting(t, one, 5)
+		clock.Advance(time.Millisecond)
+		for _, w := range waiters[1:3] { // after these no permit is free
+			<-w.decided
+			guardtest.WantReason(t, w.d, core.ReasonOK)
+		}
+		wantHeld(t, one, 4)
+		guardtest.Settle(t, two, waiters[1].d, core.Commit)
+		<-waiters[3].decided // passes at once
+		guardtest.WantReason(t, waiters[3].d, core.ReasonOK)
+		guardtest.Settle(t, one, held, core.Commit)
+		guardtest.Settle(t, one, waiters[2].d, core.Commit)
+		wantWaiting(t, one, 2)
+		guardtest.Settle(t, two, waiters[3].d, core.Commit)
+		for i, w := range []*waiting{waiters[0], waiters[4]} {
+			<-w.decided
+			guardtest.WantReason(t, w.d, core.ReasonOK)
+			wantWaiting(t, one, int64(1-i))
+			guardtest.Settle(t, one, w.d, core.Commit)
+		}
+		wantHeld(t, one, 0)
+	})
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := New(core.NewMemory(), "s", Options{Max: 4, Wait: maxWait})
+			held := guardtest.Check(t, g, ann)
+			begun, large, small := time.Now(), wait(t, g, 4), (*waiting)(nil)
+			synctest.Wait()
+			small = wait(t, g, 3)
+			<-small.decided
+			guardtest.WantReason(t, small.d, core.ReasonOK)
+			if took := time.Since(begun); took != 300*time.Millisecond {
+				t.Errorf("the line was held up for %v", took)
+			}
+			guardtest.Settle(t, g, held, core.Commit)
+			guardtest.Settle(t, g, small.d, core.Commit)
+			<-large.decided
+			guardtest.WantReason(t, large.d, core.ReasonOK)
+			guardtest.Settle(t, g, large.d, core.Commit)
+		})
+	})
+}
+
 // TestWaitThatIsOver: the attempt is refused, and leaves nothing behind.
 func TestWaitThatIsOver(t *testing.T) {
 	eachPair(t, Options{Max: 1, Wait: 20 * time.Millisecond}, func(t *testing.T, one, two *Guard) {
@@ -139,7 +198,7 @@ func TestWaitThatIsOver(t *testing.T) {
 	})
 }
 
-// TestWaitersOfADeadProcessBlockNobody: they lose their places 300 ms after the release.
+// TestWaitersOfADeadProcessBlockNobody: they lose their places 25 ms after the release.
 func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -163,7 +222,7 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		if d := guardtest.Check(t, impatient, bob); d.Reason != core.ReasonBusy || d.RetryAfter <= 0 {
 			t.Errorf("%+v: want that nobody overtakes", d)
 		}
-		clock.Advance(300 * time.Millisecond)
+		clock.Advance(25 * time.Millisecond)
 		<-behind.decided
 		guardtest.WantReason(t, behind.d, core.ReasonOK)
 		wantWaiting(t, g, 0)
@@ -187,13 +246,14 @@ func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 			wantWaiting(t, one, int64(i+1))
 		}
 		guardtest.Settle(t, one, held, core.Commit)
-		clock.Advance(300 * time.Millisecond)
+		clock.Advance(25 * time.Millisecond)
 		<-waiters[1].decided
 		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
 		wantWaiting(t, one, 1)
 		waiters = append(waiters, wait(t, silent, 1))
 		wantWaiting(t, one, 3)
 		guardtest.Settle(t, one, waiters[1].d, core.Commit)
+		clock.Advance(299 * time.Millisecond) // it has come back, and has more time now
 		waiters = append(waiters, wait(t, silent, 1))
 		<-waiters[0].decided
 		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)

@@ -90,7 +90,8 @@ type Keeper struct {
 // New returns a keeper for the guard with this base.
 func New(base *kit.Base, options Options) *Keeper {
 	k := &Keeper{base: base, options: options,
-		lines: lines{process: rand.Text()[:10], pause: stepMost, pauseFirst: stepFirst, byTag: map[string]*line{}}}
+		lines: lines{process: rand.Text()[:10], pause: stepMost, pauseFirst: stepFirst, byTag: map[string]*line{},
+			looks: map[string]time.Time{}}}
 	k.crowd = crowd{most: options.Waiters, waiting: map[spot]int64{}}
 	k.pools = pools{lease: options.Lease, cause: options.Lost, renew: k.renew, crowd: &k.crowd,
 		byTag: map[string]*pool{}}
@@ -282,15 +283,27 @@ func (k *Keeper) release(ctx context.Context, h *Holder) error {
 	if h.Late {
 		tombstone = kit.TombstoneTTL
 	}
+	args := k.names(nil, h)
+	if k.options.Counts {
+		args = append(args, h.Most)
+	}
 	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
 		append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
-		append(k.names(nil, h), tombstone.Milliseconds(), h.process, k.now())...)
+		append(args, tombstone.Milliseconds(), h.process, k.now())...)
 	if err != nil {
 		return err
 	}
-	r := script.ReadReply(value, 2, 2)
-	_, first := r.Number(), r.Text()
-	k.tell(first, h.Tag)
+	return k.released(h.Tag, value)
+}
+
+// released reads the reply of a release, and tells the process that is next. If that stays silent, this one
+// sees to it that others are told.
+func (k *Keeper) released(tag string, value any) error {
+	r := script.ReadReply(value, 3, 3)
+	_, first, wait := r.Number(), r.Text(), r.Duration(time.Millisecond)
+	if k.tell(first, tag); first != "" && first != k.lines.process {
+		k.look(tag, wait+time.Millisecond)
+	}
 	return r.Err
 }
 

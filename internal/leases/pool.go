@@ -30,6 +30,7 @@ type pool struct {
 	held    int64       // permits of the holders
 	leased  int         // holders with a lease
 	line    []*queued   // who waits for permits of this process, first come first
+	narrow  time.Time   // since when the first of these waits beside free permits; or zero
 	timer   *time.Timer // of the next renewal; nil before the first lease
 }
 
@@ -46,6 +47,7 @@ func (p *pools) of(tag string) *pool {
 // queued is a holder without a lease that waits.
 type queued struct {
 	h     *Holder
+	waits bool          // not only until the call returns
 	ready chan struct{} // closed when it has its permits
 }
 
@@ -53,13 +55,13 @@ type queued struct {
 // for that, after those who came before. It returns how many permits the process holds, and ReasonOK,
 // ReasonBusy, or ReasonLimited where as many attempts of the actor wait as may.
 func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held int64, reason core.Reason) {
-	q := &queued{h: h, ready: make(chan struct{})}
+	q := &queued{h: h, waits: wait > 0, ready: make(chan struct{})}
 	p.mu.Lock()
 	one := p.of(h.Tag)
 	one.line = append(one.line, q)
-	one.admit()
+	p.admit(one)
 	reason = core.ReasonBusy
-	waits := wait > 0 && slices.Contains(one.line, q)
+	waits := q.waits && slices.Contains(one.line, q)
 	if waits && !p.crowd.enter(h) {
 		waits, reason = false, core.ReasonLimited
 	}
@@ -77,22 +79,56 @@ func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held i
 	defer p.mu.Unlock()
 	if i := slices.Index(one.line, q); i >= 0 {
 		one.line = slices.Delete(one.line, i, i+1)
-		one.admit() // those behind may ask for less
+		p.admit(one) // those behind may ask for less
 		p.drop(h.Tag, one)
 		return one.held, reason
 	}
 	return one.held, core.ReasonOK
 }
 
-// admit gives permits to those at the head of the line. pools.mu is held.
-func (one *pool) admit() {
-	for len(one.line) > 0 && one.held+one.line[0].h.Attempt.Cost <= one.line[0].h.Most {
-		q := one.line[0]
-		one.line = one.line[1:]
-		one.holders[q.h] = struct{}{}
-		one.held += q.h.Attempt.Cost
-		close(q.ready)
+// holdUp is how long a waiter for whom too few permits are free holds up those behind it: see the block
+// semaphore_fits of the scripts.
+const holdUp = 300 * time.Millisecond
+
+// admit gives permits to those at the head of the line; and, when too few are free for the first one for a
+// while, to those behind it. pools.mu is held.
+func (p *pools) admit(one *pool) {
+	for len(one.line) > 0 && one.fits(one.line[0].h) {
+		one.give(0)
+		one.narrow = time.Time{}
 	}
+	if len(one.line) == 0 || !one.line[0].waits || one.held >= one.line[0].h.Most {
+		return
+	}
+	if one.narrow.IsZero() {
+		one.narrow = time.Now()
+		time.AfterFunc(holdUp, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.admit(one)
+		})
+	}
+	if time.Since(one.narrow) < holdUp {
+		return
+	}
+	for i := 1; i < len(one.line); {
+		if one.fits(one.line[i].h) {
+			one.give(i)
+		} else {
+			i++
+		}
+	}
+}
+
+func (one *pool) fits(h *Holder) bool { return one.held+h.Attempt.Cost <= h.Most }
+
+// give gives a waiter its permits.
+func (one *pool) give(place int) {
+	q := one.line[place]
+	one.line = slices.Delete(one.line, place, place+1)
+	one.holders[q.h] = struct{}{}
+	one.held += q.h.Attempt.Cost
+	close(q.ready)
 }
 
 // drop forgets a pool of which the process holds nothing. pools.mu is held.
@@ -163,7 +199,7 @@ func (p *pools) remove(h *Holder) bool {
 			one.timer.Stop()
 		}
 	}
-	one.admit()
+	p.admit(one)
 	p.drop(h.Tag, one)
 	return true
 }

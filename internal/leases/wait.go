@@ -18,8 +18,9 @@ const (
 	// batch is how many waiters one call gives permits to at most, and newcomers how many it gives places to.
 	batch, newcomers = 32, 500
 	// stepMost is the longest time between two calls for a line, and stepFirst that of the process of the first
-	// in line, and for one call. The scripts give this process 300 ms, and others three seconds, for the next
-	// call: then they take it to be dead. One that was not told, or has lost a reply, is still in time.
+	// in line, and for one call. The scripts take a process to be dead three seconds after its last call, and
+	// pass it after 25 ms where there may be permits for its first waiter; 300 ms, where it was passed before. So
+	// one that was not told, or has lost a reply, is passed once.
 	stepMost, stepFirst = 500 * time.Millisecond, 200 * time.Millisecond
 	// linger is how long a process listens on after its last waiter has left.
 	linger = 10 * time.Second
@@ -34,9 +35,10 @@ type lines struct {
 
 	mu    sync.Mutex
 	byTag map[string]*line
-	hears bool          // this process listens to others, or is about to
-	heard *redis.PubSub // what they tell it
-	idle  *time.Timer   // until it listens no more
+	looks map[string]time.Time // by the tags of lines, when this process looks what became of who was told
+	hears bool                 // this process listens to others, or is about to
+	heard *redis.PubSub        // what they tell it
+	idle  *time.Timer          // until it listens no more
 }
 
 // line has the waiters of one pool, first come first.
@@ -59,6 +61,7 @@ func (k *Keeper) Await(ctx context.Context, h *Holder) bool {
 	h.Late, h.process = true, k.lines.process
 	w := &waiter{h: h, granted: make(chan time.Time, 1)}
 	k.join(w)
+	k.listen()
 	select {
 	case sent := <-w.granted:
 		k.pools.add(h, sent)
@@ -78,12 +81,7 @@ func (k *Keeper) join(w *waiter) {
 	p := &k.lines
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.byTag[w.h.Tag]
-	if l == nil {
-		l = &line{kick: make(chan struct{}, 1)}
-		p.byTag[w.h.Tag] = l
-		go k.serve(w.h.Tag, l)
-	}
+	l := k.lineOf(w.h.Tag)
 	l.waiters = append(l.waiters, w)
 	l.awake()
 }
@@ -112,11 +110,53 @@ func (l *line) awake() {
 	}
 }
 
+// look makes a call for a line in a while, also if nobody waits in it: a process was told that there may be
+// permits for its waiters, and if it is dead, the next one has to be told. One look under way is enough: it
+// comes again if need be.
+func (k *Keeper) look(tag string, in time.Duration) {
+	p := &k.lines
+	at := time.Now().Add(in)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if next, found := p.looks[tag]; found && !next.After(at) {
+		return
+	}
+	p.looks[tag] = at
+	time.AfterFunc(in, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.looks[tag].Equal(at) {
+			delete(p.looks, tag)
+		}
+		k.lineOf(tag).awake()
+	})
+}
+
+// lineOf returns the line of a tag, and makes it if need be. lines.mu is held.
+func (k *Keeper) lineOf(tag string) *line {
+	l := k.lines.byTag[tag]
+	if l == nil {
+		l = &line{kick: make(chan struct{}, 1)}
+		k.lines.byTag[tag] = l
+		go k.serve(tag, l)
+	}
+	return l
+}
+
 // kick makes the calls for a line go on.
 func (p *lines) kick(tag string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.byTag[tag]; l != nil {
+		l.awake()
+	}
+}
+
+// kickAll makes the calls for all lines go on.
+func (p *lines) kickAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.byTag {
 		l.awake()
 	}
 }
@@ -174,7 +214,6 @@ func (p *lines) end(tag string, l *line) bool {
 
 // serve makes the calls for a line until nobody waits in it.
 func (k *Keeper) serve(tag string, l *line) {
-	k.listen()
 	for {
 		some, placed, rest := k.lines.next(l)
 		pause := k.step(tag, l, some, placed, rest)
@@ -219,6 +258,9 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool
 		first = r.Text()
 		if wait := r.Duration(time.Millisecond); wait > 0 {
 			pause = min(pause, wait+time.Millisecond)
+			if len(some) == 0 {
+				k.look(tag, pause)
+			}
 		}
 		numbers := script.ReadReply(script.ReadValue[any](r), 0, math.MaxInt)
 		for numbers.More() {
@@ -238,7 +280,7 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool
 	})
 	switch {
 	case first != k.lines.process:
-		k.tell(first, tag)
+		k.tell(first, tag) // the pause is until it is passed
 	case len(granted) > 0:
 		return 0 // there may be permits for more of them
 	default:
@@ -295,8 +337,13 @@ func (k *Keeper) listen() {
 		if !p.hear(heard) {
 			return
 		}
-		for message := range heard.Channel() {
-			p.kick(message.Payload)
+		for message := range heard.ChannelWithSubscriptions() {
+			switch m := message.(type) {
+			case *redis.Subscription: // before, nobody could tell this process anything
+				p.kickAll()
+			case *redis.Message:
+				p.kick(m.Payload)
+			}
 		}
 	}()
 }

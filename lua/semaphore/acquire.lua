@@ -1,8 +1,9 @@
 -- Semaphore: takes permits of a pool, unless more than `max` would then be held. A refused attempt writes
 -- nothing, except after the clock was set back: see the block semaphore_clock.
 --
--- KEYS  1 permits  zset: "number|holder" for each permit, by the end of its lease in milliseconds since 1970.
---                  A permit whose lease is over is free
+-- KEYS  1 permits  zset: "cost|holder" for the permits of each holder, by the end of their lease in
+--                  milliseconds since 1970; permits whose lease is over are free. And an empty member, whose
+--                  score is how many permits all of these are, below zero
 --       2 void     string: the tombstone of this call, when it was undone and may still arrive
 --       3 present  zset, as semaphore_wait writes it: nobody overtakes those who wait
 -- ARGV  1 max     permits of the pool
@@ -15,7 +16,8 @@
 --       reason  ok, busy (too few permits are free, or others wait), gone (this call was undone before it
 --               arrived)
 --       left    free permits, after this call
---       wait    for busy: milliseconds until the leases of enough permits are over, at least 1; else 0
+--       wait    for busy: milliseconds until the leases of enough permits are over, at least 1, or of all, if
+--               these have more than a hundred holders; else 0
 
 local permits, void, present = KEYS[1], KEYS[2], KEYS[3]
 local max, cost, lease, holder = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -36,26 +38,46 @@ for i = 1, #late, 2 do
   end
 end
 -- end semaphore_clock
+-- shared semaphore_held
+local held = 0 - tonumber(redis.call('ZSCORE', permits, '') or 0)
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', permits, 0, now)) do
+  held = held - string.match(member, '^%d+')
+end
+-- end semaphore_held
 
-local held = redis.call('ZCOUNT', permits, '(' .. now, '+inf')
 local left = math.max(max - held, 0)
-local ends = tonumber(redis.call('ZSCORE', permits, '1|' .. holder) or 0)
+local ends = tonumber(redis.call('ZSCORE', permits, cost .. '|' .. holder) or 0)
 if ends > now then
   return {'ok', left, 0} -- the reply to the first sending was lost
 elseif redis.call('EXISTS', void) == 1 then
   return {'gone', left, 0}
 elseif held + cost > max or redis.call('ZCOUNT', present, '(' .. now, now + 3000) > 0 then
-  local enough = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES',
-    'LIMIT', math.max(held + cost - max - 1, 0), 1)[2]
-  return {'busy', left, math.max((enough or 0) - now, 1)}
+  local lacking = held + cost - max
+  local next = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES',
+    'LIMIT', 0, math.max(math.min(lacking, 100), 1))
+  for i = 1, #next, 2 do
+    if i == 1 or lacking > 0 then
+      ends, lacking = tonumber(next[i + 1]), lacking - string.match(next[i], '^%d+')
+    end
+  end
+  if lacking > 0 then
+    ends = tonumber(redis.call('ZRANGE', permits, -1, -1, 'WITHSCORES')[2] or 0)
+  end
+  return {'busy', left, math.max(ends - now, 1)}
 end
 
 -- shared semaphore_take
-for number = 1, cost do
-  redis.call('ZADD', permits, now + lease, number .. '|' .. holder)
-end
+redis.call('ZADD', permits, now + lease, cost .. '|' .. holder)
+held = held + cost
 -- end semaphore_take
-redis.call('ZREMRANGEBYSCORE', permits, '-inf', now)
+-- shared semaphore_store
+redis.call('ZREMRANGEBYSCORE', permits, 0, now)
+if held > 0 then
+  redis.call('ZADD', permits, -held, '')
+else
+  redis.call('ZREM', permits, '')
+end
+-- end semaphore_store
 -- shared semaphore_keep
 redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))
 -- end semaphore_keep

@@ -31,11 +31,9 @@ end
 
 local lost = {}
 for i = 3, #ARGV, 2 do
-  local holder = ARGV[i]
-  if tonumber(redis.call('ZSCORE', permits, '1|' .. holder) or 0) > now then
-    for number = 1, tonumber(ARGV[i + 1]) do
-      redis.call('ZADD', permits, now + lease, number .. '|' .. holder)
-    end
+  local member = ARGV[i + 1] .. '|' .. ARGV[i]
+  if tonumber(redis.call('ZSCORE', permits, member) or 0) > now then
+    redis.call('ZADD', permits, now + lease, member)
   else
     lost[#lost + 1] = (i - 1) / 2
   end

@@ -31,8 +31,7 @@ const (
 	seats = 2
 	// waitingCallers is how many callers a history has: each has several operations at a time.
 	waitingCallers = 5
-	// waitingLongest is how long a history may take: a process that is silent for 300 ms when it is its turn is
-	// passed by.
+	// waitingLongest is how long a history may take: a process that is silent when it is its turn is passed by.
 	waitingLongest = 280 * time.Millisecond
 )
 

@@ -1,6 +1,6 @@
 -- Takes a holder's permits.
--- needs: cost, permits, now, lease, holder
+-- needs: cost, permits, now, lease, holder, held
+-- gives: held
 
-for number = 1, cost do
-  redis.call('ZADD', permits, now + lease, number .. '|' .. holder)
-end
+redis.call('ZADD', permits, now + lease, cost .. '|' .. holder)
+held = held + cost

@@ -7,9 +7,16 @@
 local permits, actor = KEYS[1], ARGV[1] or ''
 
 local evicted = 0
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', permits, '-inf', '+inf')) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', permits, 0, '+inf')) do
   if actor == '' or string.match(member, '([^|]*)$') == actor then
-    evicted = evicted + redis.call('ZREM', permits, member)
+    redis.call('ZREM', permits, member)
+    evicted = evicted + string.match(member, '^%d+')
   end
+end
+local held = 0 - tonumber(redis.call('ZSCORE', permits, '') or 0) - evicted
+if held > 0 then
+  redis.call('ZADD', permits, -held, '')
+else
+  redis.call('ZREM', permits, '')
 end
 return evicted

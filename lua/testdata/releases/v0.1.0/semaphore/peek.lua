@@ -6,7 +6,7 @@
 -- Returns {now, waiting, permits}
 --       now      milliseconds since 1970
 --       waiting  how many wait, with those of processes that have died a moment ago
---       permits  each held permit and the end of its lease, as they are in the zset, first to end first
+--       permits  those of each holder and the end of their lease, as they are in the zset, first to end first
 
 local permits, line, now = KEYS[1], KEYS[2], tonumber(ARGV[1])
 

@@ -1,11 +1,13 @@
 -- Semaphore: lets waiters of one process stand in line for permits, and gives permits to those at its head.
--- Whoever waits is served in the order of arrival, whatever the process and the cost.
+-- Whoever waits is served in the order of arrival, whatever the process. One for whom too few permits are
+-- free is passed after a while: see the block semaphore_fits.
 --
 -- KEYS  1 permits  zset, as semaphore_acquire writes it
---       2 line     zset: "process|holder" for each waiter, by its place
+--       2 line     zset: "process|cost|max|holder" for each waiter, by its place
 --       3 present  zset: the processes that have waiters, by the moment in milliseconds since 1970 until
---                  which they are taken to be alive: three seconds after their last call;
---                  300 ms after the moment when there may be something for their first waiter
+--                  which they are taken to be alive: three seconds after their last call; less after the
+--                  moment when there may be something for their first waiter, see the block line_ask. And an
+--                  empty member, by the moment since when the first in line waits beside free permits
 --       4 void     string of the first waiter, as semaphore_acquire reads it; further waiters have theirs in
 --                  5, 6 and so on
 -- ARGV  1 process  one word that names the process
@@ -13,12 +15,13 @@
 --       3 rest     boolean: the process has more waiters than these, which come after them
 --       4 placed   how many of these, the first, had places by an earlier call
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
---                  then holder, cost, max, ...  of each waiter, as for semaphore_acquire, the first first
+--                  then holder, cost, max, ...  of each waiter, as for semaphore_acquire, the first first.
+--                  Without any, the process only looks who is next
 -- Returns {first, wait, granted}
 --       first    this process, if it is that of the first in line; another one that has to be told that there
---                may be permits for its first waiter, and makes this call within 300 ms; or empty
+--                may be permits for its first waiter, and makes this call; or empty
 --       wait     milliseconds until the next lease is over, or the other process that is first is taken to be
---                dead; 0: neither
+--                dead; only the latter, if this process has no waiters and has to look again; 0: neither
 --       granted  the numbers of the waiters that have permits, in the order of ARGV, from 1 on
 
 local permits, line, present = KEYS[1], KEYS[2], KEYS[3]
@@ -41,18 +44,19 @@ for i = 1, #late, 2 do
 end
 -- end semaphore_clock
 
-local last, front = tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0), nil
-local granted, waiting, left = {}, {}, 0
+local last = math.max(tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0), 0)
+local granted, waiting, left, front = {}, {}, 0, nil
 for i = 6, #ARGV, 3 do
-  local number, member = i / 3 - 1, process .. '|' .. ARGV[i]
-  if tonumber(redis.call('ZSCORE', permits, '1|' .. ARGV[i]) or 0) > now then
+  local number, member = i / 3 - 1, table.concat({process, ARGV[i + 1], ARGV[i + 2], ARGV[i]}, '|')
+  if tonumber(redis.call('ZSCORE', permits, ARGV[i + 1] .. '|' .. ARGV[i]) or 0) > now then
     granted[#granted + 1] = number -- the reply to the first sending was lost
   elseif redis.call('EXISTS', KEYS[3 + number]) == 0 then
     waiting[member], left = i, left + 1
     -- shared line_join
     if not redis.call('ZSCORE', line, member) then
       if number <= placed then
-        front = front or tonumber(redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')[2] or 0) - placed - 1
+        local least = tonumber(redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')[2] or 1)
+        front = front or math.min(least, 1) - placed - 1
         redis.call('ZADD', line, front + number, member)
       else
         last = last + 1
@@ -64,42 +68,70 @@ for i = 6, #ARGV, 3 do
 end
 redis.call('ZADD', present, now + 3000, process)
 
-local held = redis.call('ZCOUNT', permits, '(' .. now, '+inf')
-local first, silent
+-- shared semaphore_held
+local held = 0 - tonumber(redis.call('ZSCORE', permits, '') or 0)
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', permits, 0, now)) do
+  held = held - string.match(member, '^%d+')
+end
+-- end semaphore_held
+local skip, first, silent = 0, nil, nil
 while not first do
-  local free = held < tonumber(ARGV[8] or 0)
-  -- shared line_head
-  local head, whose, alive, told
+  -- shared line_first
+  local head, place, whose, alive
   repeat
-    head = redis.call('ZRANGEBYSCORE', line, '-inf', '+inf', 'LIMIT', 0, 1)[1]
+    local found = redis.call('ZRANGE', line, skip, skip, 'WITHSCORES')
+    head, place = found[1], tonumber(found[2])
     whose = string.match(head or '', '^[^|]*')
     alive = tonumber(redis.call('ZSCORE', present, whose) or 0)
-    local gone = head and (alive <= now or alive > now + 3000) -- later: the clock was set back
-    if gone then
+    local silent = head and (alive <= now or alive > now + 3000) -- later: the clock was set back
+    if silent then
       redis.call('ZREM', line, head)
-    elseif head and free and whose ~= process and alive > now + 300 then
-      alive, told = now + 300, true
-      redis.call('ZADD', present, alive, whose)
+      redis.call('ZREM', present, whose)
     end
-  until not gone
-  -- end line_head
+  until not silent
+  -- end line_first
+  -- shared semaphore_fits
+  local cost, most = string.match(head or '', '^[^|]*|(%d+)|(%d+)|')
+  local fits, passed = head and held + cost <= tonumber(most), false
+  if fits and skip == 0 then
+    redis.call('ZREM', present, '')
+  elseif head and not fits and held < tonumber(most) then
+    local since = tonumber(redis.call('ZSCORE', present, '') or now + 1)
+    if since > now then -- it begins; or the clock was set back
+      since = now
+      redis.call('ZADD', present, since, '')
+    end
+    passed = now - since >= 300 and skip < 100
+  end
+  -- end semaphore_fits
   local i = waiting[head]
-  if not i and whose == process and head then
+  local mine = head and whose == process
+  if mine and not i and skip == 0 then
     redis.call('ZREM', line, head) -- it has given up
-  elseif i and held + ARGV[i + 1] <= tonumber(ARGV[i + 2]) then
+  elseif passed or mine and not i and fits then
+    skip = skip + 1
+  elseif i and fits then
     local holder, cost = ARGV[i], tonumber(ARGV[i + 1])
     -- shared semaphore_take
-    for number = 1, cost do
-      redis.call('ZADD', permits, now + lease, number .. '|' .. holder)
-    end
-    -- end semaphore_take
+    redis.call('ZADD', permits, now + lease, cost .. '|' .. holder)
     held = held + cost
+    -- end semaphore_take
     redis.call('ZREM', line, head)
     granted[#granted + 1] = i / 3 - 1
     left = left - 1
   else
-    first = (told or whose == process) and whose or ''
-    silent = head and whose ~= process and alive - now
+    -- shared line_ask
+    local told = fits and whose ~= process and alive > now + 300
+    if told then
+      alive = now + (place > 0 and 25 or 300)
+      redis.call('ZADD', present, alive, whose)
+    end
+    -- end line_ask
+    first = (told or mine) and whose or ''
+    silent = head and not mine and alive - now
+    if left == 0 and not rest and not fits then
+      silent = nil
+    end
   end
 end
 
@@ -110,10 +142,20 @@ end
 redis.call('PEXPIRE', line, 4000)
 redis.call('PEXPIRE', present, 4000)
 -- end line_keep
-redis.call('ZREMRANGEBYSCORE', permits, '-inf', now)
+-- shared semaphore_store
+redis.call('ZREMRANGEBYSCORE', permits, 0, now)
+if held > 0 then
+  redis.call('ZADD', permits, -held, '')
+else
+  redis.call('ZREM', permits, '')
+end
+-- end semaphore_store
 -- shared semaphore_keep
 redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))
 -- end semaphore_keep
+if left == 0 and not rest then
+  return {first, silent or 0, granted}
+end
 local ends = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local wait = (ends or now) - now
 if silent and (silent < wait or wait == 0) then
