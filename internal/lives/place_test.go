@@ -73,7 +73,7 @@ func (p *place) Now() time.Time { return p.Clock.Now() }
 var ages = redis.NewScript(`
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)
-  if ARGV[2] ~= '' and string.find(key, ARGV[2], 1, true) then
+  if ARGV[2] ~= '' and string.find(key, ARGV[2], 1, true) and redis.call('PEXPIRETIME', key) > 3e12 then
     if redis.call('PEXPIRETIME', key) <= ARGV[3] + 0 then redis.call('DEL', key) end
   elseif left >= 0 then
     if left <= ARGV[1] + 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, left - ARGV[1]) end
