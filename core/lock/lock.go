@@ -91,8 +91,8 @@ type Options struct {
 // those who wait. A process is told when the lock is free, by PUBLISH to a channel below the engine's prefix.
 // Where its client cannot subscribe, or may not, the process looks twice per second, and five times while one
 // of its attempts is the first. A process that has died or stands still is passed by 25 ms after the lock is
-// free for its attempt. When it goes on, the attempt is in front again, and is passed by after 300 ms the next
-// time.
+// free for its attempt. When it goes on, the attempt is in front again, and is passed by after 300 ms the
+// next time.
 //
 // # Endings
 //

@@ -85,13 +85,13 @@ const maxPermits = 10_000
 //
 //   - An attempt that asks for more permits than are free holds up those behind it for 300 ms. Then they get
 //     the free ones, in their order, and it is served when enough are free.
-//   - A process that has died or stands still is passed by 25 ms after there are permits for its attempt. When
-//     it goes on, the attempt is in front again, and is passed by after 300 ms the next time.
+//   - A process that has died or stands still is passed by 25 ms after there are permits for its attempt.
+//     When it goes on, the attempt is in front again, and is passed by after 300 ms the next time.
 //
-// A process is told when permits are free, by PUBLISH to a channel below the engine's prefix. Where its client
-// cannot subscribe, or may not, the process looks twice per second, and five times while one of its attempts
-// is the first. The process that has told another one looks whether it has come. The Remaining of a decision
-// after a wait is zero.
+// A process is told when permits are free, by PUBLISH to a channel below the engine's prefix. Where its
+// client cannot subscribe, or may not, the process looks twice per second, and five times while one of its
+// attempts is the first. The process that has told another one looks whether it has come. The Remaining of a
+// decision after a wait is zero.
 //
 // # Endings
 //

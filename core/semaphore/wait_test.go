@@ -163,9 +163,9 @@ func TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := New(core.NewMemory(), "s", Options{Max: 4, Wait: maxWait})
 			held := guardtest.Check(t, g, ann)
-			begun, large, small := time.Now(), wait(t, g, 4), (*waiting)(nil)
+			begun, large := time.Now(), wait(t, g, 4)
 			synctest.Wait()
-			small = wait(t, g, 3)
+			small := wait(t, g, 3)
 			<-small.decided
 			guardtest.WantReason(t, small.d, core.ReasonOK)
 			if took := time.Since(begun); took != 300*time.Millisecond {

@@ -78,12 +78,12 @@ func (p *mortal) stand(ctx context.Context, all *sync.WaitGroup, actor string, m
 			for ctx.Err() == nil {
 				d, err := p.guard.Check(ctx, core.Attempt{Actor: fmt.Sprint(actor, i), Resource: "p"})
 				if err != nil || !d.Allowed {
-					time.Sleep(time.Millisecond)
+					<-time.After(time.Millisecond)
 					continue
 				}
 				p.held.Add(1)
 				p.got.Add(1)
-				time.Sleep(5 * work)
+				<-time.After(5 * work)
 				_ = p.guard.Settle(context.WithoutCancel(ctx), d, core.Commit) // else its lease ends
 				p.held.Add(-1)
 			}
@@ -139,7 +139,7 @@ func beside(t *testing.T, kind string, dying int) (got int64) {
 			processes[i], due[i] = start(), begun.Add(life*time.Duration(i+1)/time.Duration(dying))
 		}
 		for time.Since(begun) < lives*life {
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 			for i, p := range processes {
 				if time.Now().Before(due[i]) {
 					continue
@@ -162,7 +162,7 @@ func beside(t *testing.T, kind string, dying int) (got int64) {
 			}
 			_ = p.rdb.Close()
 		}
-		time.Sleep(time.Minute) // they listen for a while
+		<-time.After(time.Minute) // they listen for a while
 	})
 	return got
 }

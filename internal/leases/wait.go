@@ -19,8 +19,8 @@ const (
 	batch, newcomers = 32, 500
 	// stepMost is the longest time between two calls for a line, and stepFirst that of the process of the first
 	// in line, and for one call. The scripts take a process to be dead three seconds after its last call, and
-	// pass it after 25 ms where there may be permits for its first waiter; 300 ms, where it was passed before. So
-	// one that was not told, or has lost a reply, is passed once.
+	// pass it after 25 ms where there may be permits for its first waiter; 300 ms, where it was passed before.
+	// So one that was not told, or has lost a reply, is passed once.
 	stepMost, stepFirst = 500 * time.Millisecond, 200 * time.Millisecond
 	// linger is how long a process listens on after its last waiter has left.
 	linger = 10 * time.Second

@@ -23,8 +23,9 @@ import (
 //   - a queue that nobody uses for a month and a day is forgotten
 var _ = explore(life{
 	name: "delay", of: []string{"delay"}, absolute: ":delay:",
-	events: alphabet("schedule-a schedule-b schedule-again schedule-first-again claim claim-again ack ack-earlier ack-again nack nack-again "+
-		"extend-earlier cancel cancel-again later retry discard", "at-lease second minute-earlier day month flush"),
+	events: alphabet("schedule-a schedule-b schedule-again schedule-first-again claim claim-again ack "+
+		"ack-earlier ack-again nack nack-again extend-earlier cancel cancel-again later retry discard",
+		"at-lease second minute-earlier day month flush"),
 	world: func(p *place) world {
 		w := &queueWorld{place: p}
 		for range 2 {
@@ -243,7 +244,7 @@ func (w *queueWorld) claim(call int) (string, error) {
 		if task.Suspect != q.suspect || task.Try != q.try || string(task.Payload) != q.payload {
 			return "", broken("A claim gets the task that was scheduled", "%+v, want %+v", task, *q)
 		}
-		if task.Fence() <= w.lastFence && !(w.forgot && w.setBack) {
+		if task.Fence() <= w.lastFence && (!w.forgot || !w.setBack) {
 			return "", broken("A fence is greater than all before", "%d after %d", task.Fence(), w.lastFence)
 		}
 		q.state, q.fence, q.ends = delay.Running, task.Fence(), now.Add(time.Hour)
