@@ -256,10 +256,10 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 	p := v.picture
 	place := p.place(t)
 	state, _ := v.stands(p)
-	told, called := v.note(place)
+	told, called, used := v.note(place)
 	switch {
 	case told:
-	case t.isPass(), state == open && p.lobby != "" && v.now >= p.quiet &&
+	case t.isPass(), used, state == open && p.lobby != "" && v.now >= p.quiet &&
 		(called || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
@@ -268,16 +268,17 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 }
 
 // note notes that the holder of a place is here. It reports whether Redis has told them since the picture
-// that they have to wait, and whether they are called.
-func (v *visit) note(place int64) (told, called bool) {
+// that they have to wait, and whether they are called, or the place has been used.
+func (v *visit) note(place int64) (told, called, used bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.seen) < held {
 		v.seen[place] = struct{}{}
 	}
 	_, told = v.told[place]
-	called = v.calls[place] >= v.now || v.picture.full && place <= max(v.picture.high, v.highest.Load())
-	return told, called
+	c := v.calls[place]
+	called = c.until >= v.now || v.picture.full && place <= max(v.picture.high, v.highest.Load())
+	return told, called, c.used
 }
 
 // tell notes that Redis has told the holder of a place to wait.

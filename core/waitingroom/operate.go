@@ -134,6 +134,7 @@ func (g *Guard) leave(ctx context.Context, p *picture, t ticket) (known bool, er
 	g.mu.Lock()
 	delete(g.seen, place)
 	delete(g.used, t.member(place))
+	g.calls[place] = call{place: place, until: p.now + g.options.Away.Milliseconds(), used: true}
 	g.mu.Unlock()
 	r := script.ReadReply(value, 1, 1)
 	return r.Number() >= 0, r.Err

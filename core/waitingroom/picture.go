@@ -275,7 +275,10 @@ func (g *Guard) replace(before, p *picture, calls []call) *picture {
 
 // A call says that the holder of a place should ask, and until when they may enter; 0: the place has been
 // used.
-type call struct{ place, until int64 }
+type call struct {
+	place, until int64
+	used         bool
+}
 
 // hear notes calls, and forgets those that have ended.
 func (g *Guard) hear(calls []call, p *picture) {
@@ -283,13 +286,13 @@ func (g *Guard) hear(calls []call, p *picture) {
 		if c.until > 0 {
 			g.heard = max(g.heard, c.until)
 			g.raise(c.place)
-		} else { // they have entered, unheard, or are the second holder of the number
-			c.until = p.now + g.options.Away.Milliseconds()
+		} else { // they have entered, unheard, have left, or are the second holder of the number
+			c.until, c.used = p.now+g.options.Away.Milliseconds(), true
 		}
-		g.calls[c.place] = c.until
+		g.calls[c.place] = c
 	}
-	for place, until := range g.calls {
-		if until < p.now {
+	for place, c := range g.calls {
+		if c.until < p.now {
 			delete(g.calls, place)
 		}
 	}
@@ -334,7 +337,7 @@ func readPicture(value any, passes int) (*picture, []int64, []call, error) {
 		untils[i] = r.Number()
 	}
 	for i := range calls {
-		calls[i] = call{parse(r.Text()), parse(r.Text())}
+		calls[i] = call{place: parse(r.Text()), until: parse(r.Text())}
 	}
 	n := len(calls)
 	p.full = n >= mostCalls && calls[n-mostCalls].until > 0

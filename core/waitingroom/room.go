@@ -112,9 +112,9 @@ type Guard struct {
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu    sync.Mutex
-	seed  string          // for the next room that this process makes; secret
-	calls map[int64]int64 // of whom to ask Redis: places that are called, until when, and some that were used
-	heard int64           // the last end of a call
+	seed  string         // for the next room that this process makes; secret
+	calls map[int64]call // of whom to ask Redis: places that are called, until when, and some that were used
+	heard int64          // the last end of a call
 
 	showing showing
 	seen    map[int64]struct{} // places of visitors who are here and wait, since the last picture
@@ -153,7 +153,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		fixed:   options.fixed(),
 		tickets: newSigner(name, options.Secrets),
 		seed:    newSeed(),
-		calls:   map[int64]int64{},
+		calls:   map[int64]call{},
 		seen:    map[int64]struct{}{},
 		used:    map[string]pass{},
 		told:    map[int64]struct{}{},

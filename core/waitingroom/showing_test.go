@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 )
 
-// TestVisitorsWithoutTicketsAreTold: where cookies do not come back, each request took a number, and nothing said
-// so. A crowd of which half leave is no reason for a warning.
+// TestVisitorsWithoutTicketsAreTold: where cookies do not come back, each request took a number, and nothing
+// said so. A crowd of which half leave is no reason for a warning.
 func TestVisitorsWithoutTicketsAreTold(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		t.Run(fmt.Sprint(keeps), func(t *testing.T) {
