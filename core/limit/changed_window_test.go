@@ -82,29 +82,39 @@ func TestResetReachesFormerWindows(t *testing.T) {
 	})
 }
 
-// TestAnotherReleaseThatOnlyLooksWritesNothing: refused attempts and looks under other limits, or limits of
-// another form, made the log anew.
-func TestAnotherReleaseThatOnlyLooksWritesNothing(t *testing.T) {
+// TestAnotherReleaseThatOnlyLooksChangesNothing: refused attempts and looks under other limits, or limits of
+// another form, made the log anew. A look writes nothing. A refusal notes its limits once, and what the
+// former release has counted stays as exact as it was.
+func TestAnotherReleaseThatOnlyLooksChangesNothing(t *testing.T) {
 	eachSliding(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
-		a := core.Attempt{Actor: "ann"}
+		a := core.Attempt{Actor: "a"}
 		former := release(b, clock, k, Per(10, time.Hour))
 		if n, _ := drain(t, former, a); n != 10 {
 			t.Fatalf("%d of ten were admitted", n)
 		}
 		clock.Advance(time.Second)
-		before := contents(t, b)
+		was := peek(t, former, a)
 		for _, other := range []Limit{
 			Per(10, 2*time.Hour), Per(10, time.Hour).WithResolution(7), Per(10, 50*time.Minute).WithResolution(20),
 		} {
+			before := contents(t, b)
 			g := release(b, clock, kinds[0], other)
 			if d := peek(t, g, a); d.Remaining != 0 {
 				t.Errorf("%v: %+v, want the ten of the former limit to count", other, d)
 			}
+			if after := contents(t, b); after != before {
+				t.Errorf("after a look Redis has\n%s\nbefore it had\n%s", after, before)
+			}
 			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
-		}
-		if after := contents(t, b); after != before {
-			t.Errorf("Redis has\n%s\nbefore it had\n%s", after, before)
+			noted := contents(t, b)
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonLimited)
+			if after := contents(t, b); after != noted {
+				t.Errorf("after a second refusal Redis has\n%s\nafter the first it had\n%s", after, noted)
+			}
+			if is := peek(t, former, a); is.Remaining != 0 || is.RetryAfter != was.RetryAfter {
+				t.Errorf("%v: the former limit says %+v, want %+v", other, is, was)
+			}
 		}
 	})
 }

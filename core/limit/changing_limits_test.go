@@ -18,49 +18,80 @@ import (
 // This file defines what a sliding window may admit while its limits change: two releases in turn, tiers, a
 // limit that gains a resolution.
 
-// definition is what was admitted, whatever the limits were.
+// definition is what a sliding window may admit, in three sentences:
+//
+//   - A limit counts the units that were admitted within its Window, under whatever limits, unless they were
+//     given back.
+//   - A unit is known for as long as it is in a Window that was asked for, admitted or refused, within its
+//     length. So a limit may lack units where neither its Window nor a longer one was asked for, for its
+//     length.
+//   - An actor of whom no unit counts is a new one.
+//
+// Where the clock was set back, units of its future are units of now.
 type definition struct {
-	units []admittedUnit
-	named []naming // of the attempts that were allowed and not given back
-	part  int64    // the longest part by which units were counted
-	told  []string // what happened
+	units []*admittedUnit
+	asked map[int64]int64 // by window: when it was asked for last
+	part  int64           // the longest part by which units were counted
+	// wasSetBack says that the clock was set back.
+	wasSetBack bool
+	told       []string // what happened
 }
 
-// naming is an attempt that was allowed under a limit. One that is given back has never been made, so the log
-// need not be kept for it.
-type naming struct {
-	at          int64
-	max, window int64
-}
-
-// givenBack notes a refund of what was admitted at a moment.
-func (d *definition) givenBack(at int64) {
-	for i, u := range d.units {
-		d.units[i].may = u.may || u.at == at
-	}
-	d.named = slices.DeleteFunc(d.named, func(n naming) bool { return n.at == at })
-	d.forget()
-}
-
-// forget forgets for which limits units are kept when there may be none: a log without units goes.
-func (d *definition) forget() {
-	if !slices.ContainsFunc(d.units, func(u admittedUnit) bool { return !u.may }) {
-		d.named = nil
-	}
-}
-
-// admittedUnit is a unit. It may count where the log need not have it any more: it was older than the window
-// of each limit that the log was kept for, or was given back.
+// admittedUnit is a unit. Once it has left a window it may be forgotten there, also when the clock is set
+// back.
 type admittedUnit struct {
-	at  int64
-	may bool
+	stamp, at int64 // when it was admitted, and as when it counts
+	oldest    int64 // the greatest age that it has had
+	known     int64 // until when it is certainly known
+	may       bool  // it may be unknown, or may have been given back
+}
+
+// now notes the time of an attempt or a peek.
+func (d *definition) now(now int64) {
+	longest := int64(0)
+	for window, at := range d.asked {
+		d.asked[window] = min(at, now)
+		longest = max(longest, d.asked[window]+window)
+	}
+	for _, u := range d.units {
+		if u.at > now {
+			u.known -= u.at - now
+			u.at = now
+		}
+		u.known = min(u.known, longest)
+		u.may = u.may || now >= u.known
+		u.oldest = max(u.oldest, now-u.at)
+	}
+}
+
+// askFor notes that limits were asked for.
+func (d *definition) askFor(limits []Limit, now int64) {
+	if !slices.ContainsFunc(d.units, func(u *admittedUnit) bool { return !u.may }) {
+		clear(d.asked)
+	}
+	for _, l := range limits {
+		window := l.Window.Microseconds()
+		d.asked[window] = now
+		for _, u := range d.units {
+			if !u.may {
+				u.known = max(u.known, u.at+window)
+			}
+		}
+	}
+}
+
+// givenBack notes a refund of what was admitted at a moment. Where the clock was set back, it may find units
+// of others in its place.
+func (d *definition) givenBack(at int64) {
+	for _, u := range d.units {
+		u.may = u.may || u.stamp == at || u.at != u.stamp || d.wasSetBack && max(u.at-at, at-u.at) <= d.part
+	}
 }
 
 // least and most return how many units certainly count in the limit, and how many may.
-func (d *definition) least(l Limit, now int64) (n int64) {
-	keeps, _ := d.keeps(now)
+func (d *definition) least(l Limit) (n int64) {
 	for _, u := range d.units {
-		if !u.may && now-u.at < min(l.Window.Microseconds(), keeps) {
+		if !u.may && u.oldest < l.Window.Microseconds() {
 			n++
 		}
 	}
@@ -77,27 +108,19 @@ func (d *definition) most(l Limit, now int64) (n int64) {
 	return n
 }
 
-// keeps returns for how long the log keeps units at least, and how many of them.
-func (d *definition) keeps(now int64) (longest, units int64) {
-	for _, n := range d.named {
-		if now-n.at < n.window {
-			longest, units = max(longest, n.window), max(units, n.max)
-		}
-	}
-	return longest, units + 50
-}
-
 // judge compares a decision with the definition: never more than Max, and nobody below it is refused.
 func (d *definition) judge(rt *rapid.T, limits []Limit, now, cost int64, is core.Decision) {
 	if is.Reason == core.ReasonOverLimit {
 		return
 	}
+	d.now(now)
 	need := max(cost, 1)
 	fits := true
 	for _, l := range limits {
-		if is.Allowed && d.least(l, now)+need > l.Max {
+		d.part = max(d.part, l.grain())
+		if is.Allowed && d.least(l)+need > l.Max {
 			rt.Fatalf("%d of %v allowed at %d although %d units count in %v:\n%s",
-				cost, limits, now, d.least(l, now), l, strings.Join(d.told, "\n"))
+				cost, limits, now, d.least(l), l, strings.Join(d.told, "\n"))
 		}
 		fits = fits && d.most(l, now)+need <= l.Max
 	}
@@ -105,27 +128,18 @@ func (d *definition) judge(rt *rapid.T, limits []Limit, now, cost int64, is core
 		rt.Fatalf("%d of %v refused at %d although all fits:\n%s", cost, limits, now, strings.Join(d.told, "\n"))
 	}
 	d.told = append(d.told, fmt.Sprintf("%d: %d of %v: %t", now, cost, limits, is.Allowed))
-	if !is.Allowed || cost == 0 {
+	if cost == 0 {
 		return
 	}
-	d.drop(now)
-	for _, l := range limits {
-		d.part = max(d.part, l.grain())
-		d.named = append(d.named, naming{now, l.Max, l.Window.Microseconds()})
+	if d.askFor(limits, now); !is.Allowed {
+		return
+	}
+	known := int64(0)
+	for window, at := range d.asked {
+		known = max(known, at+window)
 	}
 	for range cost {
-		d.units = append(d.units, admittedUnit{at: now})
-	}
-	d.drop(now)
-}
-
-// drop notes which units the log need not have any more.
-func (d *definition) drop(now int64) {
-	keeps, units := d.keeps(now)
-	for i := range d.units {
-		if now-d.units[i].at >= keeps || int64(len(d.units)-i) > units {
-			d.units[i].may = true
-		}
+		d.units = append(d.units, &admittedUnit{stamp: now, at: now, known: known})
 	}
 }
 
@@ -161,11 +175,15 @@ func TestChangingLimitsAgainstTheirDefinition(t *testing.T) {
 				func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
 			pace := rapid.SampledFrom([]time.Duration{30 * time.Microsecond, 700 * time.Millisecond, time.Second,
 				20 * time.Second}).Draw(rt, "pace")
-			d := &definition{part: Limit{}.grain()}
+			d := &definition{asked: map[int64]int64{}, part: Limit{}.grain()}
 			var allowed []core.Decision
 			for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 				limits = sharedParts(rapid.SampledFrom(releases).Draw(rt, "release"))
 				clock.Advance(pace * time.Duration(rapid.SampledFrom([]int64{1, 1, 1, 1, 0, 17}).Draw(rt, "steps")))
+				if rapid.IntRange(0, 30).Draw(rt, "set back") == 30 {
+					clock.Advance(-pace * time.Duration(rapid.IntRange(1, 30).Draw(rt, "by")))
+					d.wasSetBack = true
+				}
 				g.forgetRefusals(core.Attempt{Actor: "a"})
 				now := clock.Now().UnixMicro()
 				a := core.Attempt{Actor: "a", Cost: rapid.SampledFrom([]int64{1, 1, 1, 2}).Draw(rt, "cost")}

@@ -80,8 +80,9 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // A Max and a Resolution may change from one attempt to the next, and the units that were used before still
 // count. In a SlidingWindow that holds for a Window too: all limits are views of one log, whatever attempt
 // its units came from. So a tier that gains a limit has no free window. The log keeps units for the longest
-// Window of those that attempts were allowed under in that time. A Window that is longer than all of them
-// does not count what is no longer there, and one without a Resolution counts by parts what was counted so
+// Window of those that were asked for, admitted or refused, within their length. A Window that is longer than
+// all of them does not count what is no longer there. A log remembers 8 windows besides those of the last
+// attempt, and the largest Max of each. A limit without a Resolution counts by parts what was counted so
 // before it came: never more than Max. In a FixedWindow or a TokenBucket a Window that is new begins with
 // nothing used.
 //

@@ -223,6 +223,9 @@ func (l *limiter) micros(now time.Time) int64 {
 	return processBegunMicros + now.Sub(processBegun).Microseconds()
 }
 
+// present returns the microseconds of now.
+func (l *limiter) present() int64 { return l.micros(present()) }
+
 // processBegun has a monotonic reading, by which Sub measures.
 var (
 	processBegun       = time.Now()
@@ -397,7 +400,7 @@ func (l *limiter) prepare(
 	}
 	now := l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
-		l.prepareLog(c, limits, long || l.askLong.has(tag), tag, cost, peek, now)
+		l.prepareLog(c, limits, long || l.askLong.has(tag, l.present), tag, cost, peek, now)
 		return
 	}
 	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(c.Keys, limits, tag)
@@ -418,7 +421,7 @@ func (l *limiter) replyTo(
 		return c.Reply, c.Err
 	}
 	tag := kit.TagOf(*a)
-	l.askLong.add(tag)
+	l.askLong.add(tag, l.present())
 	second := script.Call{Limit: c.Limit - time.Since(c.Sent)}
 	l.prepare(&second, limits, true, tag, a.Cost, peek)
 	script.Send(ctx, &second)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/lua"
@@ -168,20 +167,28 @@ func joinedReplies(reply any, n int) []any {
 // each of two releases finds the other's limits there. For a second they are spared the call of the short
 // one.
 type askLong struct {
-	until [256]atomic.Int64 // by the hash of the tag: its upper bits, and milliseconds since processBegun
+	until [256]atomic.Int64 // by the hash of the tag: its upper bits, and milliseconds since 1970
 }
 
-const millisBits = 40 // of the milliseconds
+const (
+	millisBits  = 42 // of the milliseconds
+	askLongTime = 1000
+)
 
-func (u *askLong) add(tag string) {
+// add notes a tag at a moment in microseconds, of the clock by which the limiter counts inside the process.
+func (u *askLong) add(tag string, now int64) {
 	h := maphash.String(memorySeed, tag)
-	until := time.Since(processBegun).Milliseconds() + 1000
+	until := (now/1000 + askLongTime) & (1<<millisBits - 1)
 	u.until[h%uint64(len(u.until))].Store(int64(h>>millisBits<<millisBits) | until)
 }
 
-func (u *askLong) has(tag string) bool {
+// has reports whether a tag was noted less than a second before now, which is asked for only if it may be.
+func (u *askLong) has(tag string, now func() int64) bool {
 	h := maphash.String(memorySeed, tag)
 	slot := u.until[h%uint64(len(u.until))].Load()
-	return slot != 0 && uint64(slot)>>millisBits == h>>millisBits &&
-		time.Since(processBegun).Milliseconds() < slot&(1<<millisBits-1)
+	if slot == 0 || uint64(slot)>>millisBits != h>>millisBits {
+		return false
+	}
+	rest := slot&(1<<millisBits-1) - now()/1000
+	return 0 < rest && rest <= askLongTime // else the clock was set back
 }

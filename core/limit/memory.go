@@ -167,6 +167,9 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 		b := m.withCounters(held, limits, now)
 		b.each(limits, func(c *windowCounter, of []Limit) { c.align(of, now) })
 		if v = b.weigh(limits, cost, now); !v.allowed {
+			if log, ok := b[0].counter.(*slidingLog); ok && m.oneLog && cost > 0 {
+				log.refused(limits, now)
+			}
 			return held
 		}
 		if cost > 0 {

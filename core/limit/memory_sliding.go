@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"sort"
 )
@@ -24,12 +26,21 @@ type run struct {
 	sum  uint32 // of all units up to here, which may have begun anew at 0: a log has fewer
 }
 
-// view is a limit for which the log has units. It says which have left, since they do not come back when the
+// view is a window for which the log has units. It says which have left, since they do not come back when the
 // clock is set back.
 type view struct {
-	window, named int64 // the microseconds of the window, and when the limit took units last
-	most, gone    uint32
+	window int64  // microseconds
+	named  int64  // when others was asked for last, in milliseconds
+	gone   uint32 // as run.sum
+	own    uint32 // the Max of the attempt that was noted last; 0: it had no such window
+	others uint32 // the largest Max of attempts before, if it is larger; 0: none
 }
+
+// ends returns until when the log has units for others, in microseconds.
+func (v *view) ends() int64 { return ceilDiv(4*v.named+5*(v.window/1000), 4) * 1000 }
+
+// mostOthers is the number of windows of other attempts that a log remembers.
+const mostOthers = 8
 
 func newSlidingLog() counter { return new(slidingLog) }
 
@@ -69,10 +80,12 @@ func (s *slidingLog) window() (longest int64) {
 }
 
 // deciding returns the log that decides about a limit: its own, unless only the other one goes back far
-// enough. The other one decides until an attempt is allowed: then provide makes the limit's own of it.
+// enough, or has parts that are short enough. The other one decides until an attempt is noted: then provide
+// makes the limit's own of it.
 func (s *slidingLog) deciding(l Limit) *slidingLog {
 	own, other := s.of(l)
-	if own == nil || other != nil && own.window() < min(l.Window.Microseconds(), other.window()) {
+	if own == nil || other != nil && (own.window() < min(l.Window.Microseconds(), other.window()) ||
+		l.grain() < own.grain && own.window() <= other.window()) {
 		return other
 	}
 	return own
@@ -85,16 +98,32 @@ func (s *slidingLog) align(of []Limit, now int64) {
 	for log := s; log != nil; log = log.other {
 		if n := len(log.log()); n > 0 && log.log()[n-1].at() > ceilDiv(now, log.grain) {
 			log.become(log, log.grain, now)
+			for i := range log.views {
+				v := &log.views[i]
+				v.named = min(v.named, ceilDiv(now, 1000))
+			}
 		}
 	}
 }
 
-// provide gives each limit its log. Each change of parts rounds up, so two releases in turn must not make it
-// in turn: parts become longer only for room, and shorter by the log that is exact.
+// provide gives the limits their logs, first the one that is exact. Each change of parts rounds up, so two
+// releases in turn must not make it in turn: parts become longer only for room.
 func (s *slidingLog) provide(of []Limit, now int64) {
-	for _, l := range of {
-		own, other := s.of(l)
-		from, grain := s.deciding(l), l.grain()
+	for _, byParts := range []bool{false, true} {
+		var own, from *slidingLog
+		grain := int64(math.MaxInt64)
+		for _, l := range of {
+			if l.Resolution > 0 == byParts {
+				grain = min(grain, l.grain())
+				own, _ = s.of(l)
+				if d := s.deciding(l); from == nil || d != own {
+					from = d
+				}
+			}
+		}
+		if from == nil {
+			continue
+		}
 		if own == nil {
 			own = &slidingLog{grain: grain}
 			s.other = own
@@ -102,9 +131,13 @@ func (s *slidingLog) provide(of []Limit, now int64) {
 		switch {
 		case from != own:
 			own.become(from, min(own.grain, grain), now)
-		case grain < own.grain && other != nil && other.window() >= own.window():
-			own.become(other, grain, now)
 		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
+			for _, l := range of { // what has left has left, also by other parts
+				if own.counts(l) {
+					v := own.viewOf(l)
+					v.gone = own.before + uint32(own.gone(v.window, 0, now))
+				}
+			}
 			own.become(own, grain, now)
 		}
 	}
@@ -116,14 +149,16 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 	made := slidingLog{grain: grain, birth: now, views: s.views, other: s.other}
 	for i := range made.views {
 		v := &made.views[i]
-		v.named = min(v.named, now)
 		if v.gone -= s.before; from != s {
 			v.gone = 0
 		}
 	}
 	for i, r := range from.log() {
 		if i == 0 { // what was taken before is not in it
-			made.birth = min(max(from.birth, (r.at()-1)*from.grain), now)
+			made.birth = min((r.at()-1)*from.grain, now)
+			if !from.counts(Limit{}) {
+				made.birth = min(max(from.birth, made.birth), now)
+			}
 		}
 		at := min(ceilDiv(r.at()*from.grain, grain), ceilDiv(now, grain))
 		made.add(at, from.through(i+1)-from.through(i))
@@ -175,49 +210,137 @@ func (s *slidingLog) look(l Limit, now, need int64) (left, wait int64) {
 	return left, wait
 }
 
-// take takes units in both logs. One for which no limit has been named for a window goes.
+// take takes units in both logs.
 func (s *slidingLog) take(of []Limit, now, units int64, admitted bool) {
 	if s.grain == 0 {
 		s.align(of, now)
 	}
 	if admitted || len(s.log()) == 0 && s.other == nil {
-		s.provide(of, now)
+		s.note(of, now, units)
+		return
 	}
 	for log := s; log != nil; log = log.other {
-		log.takeHere(of, now, units)
-	}
-	if s.other != nil && len(s.views) == 0 {
-		*s = *s.other
-	} else if s.other != nil && len(s.other.views) == 0 {
-		s.other = nil
+		log.charge(of, now, units)
 	}
 }
 
-// takeHere names the limits of an attempt and takes its units. It keeps the newest units, as many as the
-// largest Max and a quarter, 50 at least: older ones decide nothing, unless so many are given back.
-func (s *slidingLog) takeHere(of []Limit, now, units int64) {
-	most := int64(0)
+// refused notes an attempt that was refused, if the log does not know its limits, or has not heard of them
+// for a quarter of the window.
+func (s *slidingLog) refused(of []Limit, now int64) {
 	for _, l := range of {
-		most = max(most, l.Max)
-		if s.counts(l) {
-			s.name(l, now)
+		own, _ := s.of(l)
+		if own == nil || !own.heard(l, now) {
+			s.note(of, now, 0)
+			return
 		}
 	}
-	units = min(units, most) // more would change nothing
-	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.named+v.window <= now })
-	drop := s.units()
+}
+
+func (s *slidingLog) heard(l Limit, now int64) bool {
+	window := l.Window.Microseconds()
+	return slices.ContainsFunc(s.views, func(v view) bool {
+		return v.window == window && (int64(v.own) >= l.Max ||
+			int64(v.others) >= l.Max && v.named*1000+window/4 > now)
+	})
+}
+
+// note notes the limits of an attempt, and takes its units. A log of which nobody has asked for anything
+// goes, and so does one without units.
+func (s *slidingLog) note(of []Limit, now, units int64) {
+	still := s.still(of, now)
+	s.provide(of, now)
+	for log := s; log != nil; log = log.other {
+		log.noteHere(of, now, units, still)
+	}
+	goes := func(log *slidingLog) bool { return len(log.views) == 0 || log.units() == 0 }
+	if s.other != nil && goes(s.other) {
+		s.other = nil
+	} else if s.other != nil && goes(s) {
+		*s = *s.other
+	}
+}
+
+// still reports whether the limits are those of the attempt that was noted last, and others stay as they are.
+// Then only those that have left are counted.
+func (s *slidingLog) still(of []Limit, now int64) bool {
+	own, others, most := 0, 0, uint32(0)
 	for i := range s.views {
 		v := &s.views[i]
-		gone := s.gone(v.window, 0, now)
-		v.gone = s.before + uint32(gone)
-		drop, most = min(drop, gone), max(most, int64(v.most))
+		most = max(most, v.own, v.others)
+		if v.own > 0 {
+			own++
+		}
+		if v.others > 0 {
+			others++
+			if v.ends() <= now {
+				return false
+			}
+		}
 	}
-	drop = max(drop, s.units()+units-most-max(50, most/4))
-	for len(s.log()) > 0 && s.through(1) <= drop {
-		s.head++
+	if s.other != nil || others == 0 || own != len(of) ||
+		s.counts(Limit{}) && s.units() >= int64(most)+2*spare(int64(most)) {
+		return false
 	}
-	s.before += uint32(drop)
+	for _, l := range of {
+		v := s.view(l.Window.Microseconds())
+		if !s.counts(l) || v == nil || int64(v.own) != l.Max {
+			return false
+		}
+	}
+	return true
+}
 
+func (s *slidingLog) view(window int64) *view {
+	for i := range s.views {
+		if s.views[i].window == window {
+			return &s.views[i]
+		}
+	}
+	return nil
+}
+
+// viewOf returns the view of a limit, which may be new.
+func (s *slidingLog) viewOf(l Limit) *view {
+	if v := s.view(l.Window.Microseconds()); v != nil {
+		return v
+	}
+	s.views = append(s.views, view{window: l.Window.Microseconds(), gone: s.before})
+	return &s.views[len(s.views)-1]
+}
+
+// spare is how many units a log keeps beyond the largest Max: others may be given back.
+func spare(most int64) int64 { return max(50, most/4) }
+
+// largest returns the largest Max for which the log has units.
+func (s *slidingLog) largest() (most int64) {
+	for i := range s.views {
+		most = max(most, int64(s.views[i].own), int64(s.views[i].others))
+	}
+	return most
+}
+
+// noteHere notes the limits of an attempt and takes its units. A log that counts one by one keeps the newest
+// units, as many as the largest Max and a quarter, 50 at least: older ones decide nothing, unless so many are
+// given back.
+func (s *slidingLog) noteHere(of []Limit, now, units int64, still bool) {
+	if !still {
+		s.remember(of, now)
+	}
+	for i := range s.views {
+		if v := &s.views[i]; !still || v.own > 0 {
+			v.gone = s.before + uint32(s.gone(v.window, 0, now))
+		}
+	}
+	if !still {
+		drop := s.bound()
+		if most := s.largest(); s.counts(Limit{}) {
+			drop = max(drop, s.units()+units-most-spare(most))
+		}
+		s.drop(drop)
+	}
+	if len(s.views) == 0 || units == 0 {
+		return
+	}
 	if len(s.log()) == 0 {
 		s.birth = now
 		for _, l := range of {
@@ -227,28 +350,98 @@ func (s *slidingLog) takeHere(of []Limit, now, units int64) {
 		}
 	}
 	s.birth = min(s.birth, now) // the clock may have been set back within a part
-	at := ceilDiv(now, s.grain)
-	if log := s.log(); len(log) > 0 {
-		at = max(at, log[len(log)-1].at()) // a charge, before an attempt has found the clock set back
-	}
-	s.add(at, units)
+	s.add(ceilDiv(now, s.grain), units)
 }
 
-// name notes that the log has to keep what a limit counts.
-func (s *slidingLog) name(l Limit, now int64) {
-	window := l.Window.Microseconds()
+func (s *slidingLog) drop(units int64) {
+	for len(s.log()) > 0 && s.through(1) <= units {
+		s.head++
+	}
+	s.before += uint32(units)
+}
+
+// remember replaces the limits of the attempt that was noted last by those of one now. The former are those
+// of others then, as far as they are larger.
+func (s *slidingLog) remember(of []Limit, now int64) {
 	for i := range s.views {
-		if v := &s.views[i]; v.window == window && v.most == uint32(l.Max) {
-			v.named = now
-			return
+		v := &s.views[i]
+		own := uint32(0)
+		for _, l := range of {
+			if s.counts(l) && l.Window.Microseconds() == v.window {
+				own = uint32(l.Max)
+			}
+		}
+		if v.ends() <= now || v.others <= own {
+			v.others = 0
+		}
+		if v.own > own {
+			v.others, v.named = max(v.others, v.own), ceilDiv(now, 1000)
+		}
+		v.own = own
+	}
+	for _, l := range of {
+		if s.counts(l) {
+			s.viewOf(l).own = uint32(l.Max)
 		}
 	}
-	s.views = append(s.views, view{window, now, uint32(l.Max), s.before + uint32(s.gone(window, 0, now))})
+}
+
+// bound leaves out limits of others that count no unit, and makes the shortest ones a part of the next longer
+// one. It returns how many units have left all views.
+func (s *slidingLog) bound() int64 {
+	var others []*view
+	for i := range s.views {
+		v := &s.views[i]
+		if s.noted(v) >= s.units() {
+			v.others = 0
+		}
+		if v.others > 0 {
+			others = append(others, v)
+		}
+	}
+	slices.SortFunc(others, func(a, b *view) int { return cmp.Compare(a.window, b.window) })
+	for len(others) > mostOthers {
+		short, long := others[0], others[1]
+		long.others, long.named = max(long.others, short.others), max(long.named, short.named)
+		short.others, others = 0, others[1:]
+	}
+	s.views = slices.DeleteFunc(s.views, func(v view) bool { return v.own == 0 && v.others == 0 })
+	drop := s.units()
+	for i := range s.views {
+		drop = min(drop, max(s.noted(&s.views[i]), 0))
+	}
+	return drop
+}
+
+// charge takes units whether or not there is room for them, as many as the largest Max: more would change
+// nothing.
+func (s *slidingLog) charge(of []Limit, now, units int64) {
+	most := s.largest()
+	for _, l := range of {
+		if s.counts(l) {
+			most = max(most, l.Max)
+		}
+	}
+	units = min(units, most)
+	at := ceilDiv(now, s.grain)
+	if log := s.log(); len(log) > 0 {
+		at = max(at, log[len(log)-1].at()) // before an attempt has found the clock set back
+	}
+	s.add(at, units)
+	if excess := s.units() - most - spare(most); s.counts(Limit{}) && excess > 0 {
+		s.drop(excess)
+	}
 }
 
 func (s *slidingLog) giveBack(_ []Limit, _, stamp, units int64) {
+	if s.grain == 0 {
+		return
+	}
 	for log := s; log != nil; log = log.other {
 		log.remove(stamp, units)
+	}
+	if s.other == nil && len(s.log()) == 0 {
+		*s = slidingLog{} // an actor of whom nothing counts is a new one
 	}
 }
 
@@ -259,8 +452,17 @@ func (s *slidingLog) remove(stamp, units int64) {
 	if i == len(log) || log[i].at() != at || stamp < s.birth && !s.counts(Limit{}) {
 		return // they have left, or the attempt's log was forgotten
 	}
-	begin, end := s.through(i), s.through(i+1)
-	n := min(units, end-begin)
+	begin, end, left := s.through(i), s.through(i+1), s.through(i)
+	if len(s.views) > 0 {
+		left = s.units()
+	}
+	for j := range s.views {
+		left = min(left, s.noted(&s.views[j]))
+	}
+	n := min(units, end-max(begin, left))
+	if n <= 0 {
+		return // they have left all views
+	}
 	for j := range log[i:] {
 		log[i+j].sum -= uint32(n)
 	}

@@ -135,10 +135,9 @@ func (s scale) horizon() time.Duration {
 	return time.Duration(7<<28*Per(1, slices.Min(s.windows)).grain()) * time.Microsecond
 }
 
-// limits returns limits at random: others if there are any, else only with another Max. A sliding window
-// whose windows change is compared with its definition: TestChangingLimitsAgainstTheirDefinition.
+// limits returns limits at random: others, or those of before with another Max.
 func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
-	if k.name == "SlidingWindow" && before != nil {
+	if before != nil && rng.IntN(2) == 0 {
 		limits = slices.Clone(before)
 		for i := range limits {
 			limits[i].Max = s.maxima[rng.IntN(len(s.maxima))]
@@ -289,7 +288,7 @@ func TestMemoryAsAStateMachine(t *testing.T) {
 					}
 				}
 				change := func(rt *rapid.T) {
-					if k.name != "SlidingWindow" || w.limits == nil {
+					if w.limits == nil || rapid.Bool().Draw(rt, "others") {
 						w.limits = limitsOf(k).Draw(rt, "limits")
 						return
 					}
@@ -534,8 +533,8 @@ func TestTheMemoryHasOneLogForAllLimits(t *testing.T) {
 	take(4000)
 	limits = many[:1] // keeps what the others need for their windows, and no more of its own than they admit
 	take(10_000)
-	if log, parts := logs(); parts != nil || log.units() != 9000+9000/4 {
-		t.Errorf("%d units, by parts %v: want those of the largest Max and a quarter", log.units(), parts)
+	if log, parts := logs(); parts != nil || log.units() < 9000+9000/4 || log.units() > 9000+9000/2 {
+		t.Errorf("%d units, by parts %v: want those of the largest Max and a quarter to a half", log.units(), parts)
 	}
 
 	limits = []Limit{PerHour(10_000).WithResolution(60)}

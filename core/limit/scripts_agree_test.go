@@ -78,7 +78,7 @@ func scriptsAgree(
 			for i := range d {
 				g := counts[i][swap^i]
 				if swap^i == 1 {
-					limiterOf(g).askLong.add(kit.TagOf(a))
+					limiterOf(g).askLong.add(kit.TagOf(a), limiterOf(g).present())
 				}
 				if isPeek {
 					d[i] = peek(t, g, a)

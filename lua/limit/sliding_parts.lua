@@ -52,8 +52,8 @@ end
 local at = math.ceil(now / part)
 if text then
   if rest ~= '' then
-    local ends, most, widest = string.match(rest, '^;(%d+) (%d+) (%d+)')
-    if now >= ends * 1000 or most == '0' then
+    local ends, widest = string.match(rest, '^;(%d+) %d+ (%d+)')
+    if now >= ends * 1000 then
       return {2}
     end
     longest = math.max(longest, widest * 1000)
@@ -85,8 +85,7 @@ local function number(n) -- of the part, or of its units
   end
   return numbers[place + 1]
 end
--- When the head leaves, and when the next unit does, which is in the part behind this many.
-local next, first, full
+local next -- when the next unit leaves
 if text then
   local head = number(gone * 2 + 1)
   while head and (base + head) * part + window <= now do
@@ -94,29 +93,26 @@ if text then
     head = number(gone * 2 + 1)
   end
   next = head and (base + head) * part + window
-  if units > left then
-    full = gone
-    while number(full * 2 + 2) == '0' do -- all units of the part were given back
-      full = full + 1
-    end
-    first = (base + number(full * 2 + 1)) * part + window
-  end
 end
 
+local fresh = not next and rest == ''
+if fresh then -- no part counts any more, so the log begins anew
+  part, at = own, math.ceil(now / own)
+end
 local free = max - units + left
 local several, taken, replies = #ARGV > 6, 0, nil
 local ending = at * part + window -- when units that are taken now leave
 if several then
-  replies = {now, (first or ending) - now}
+  replies = {now, (next or ending) - now}
 end
 for a = 6, #ARGV do
   local cost = ARGV[a] + 0
   local need, reply = cost > 0 and cost or 1, nil
   local remaining = free - taken
   if remaining < need then
-    local lacks, n, leave = need - remaining, full, nil
+    local lacks, n, leave = need - remaining, gone, nil
     while lacks > 0 do
-      local has = n and number(n * 2 + 2)
+      local has = next and number(n * 2 + 2)
       if not has then -- units of this moment
         leave = ending
         break
@@ -129,7 +125,7 @@ for a = 6, #ARGV do
     if several then
       reply = remaining
     else
-      reply = {1, remaining, now, 1, (first or cost > 0 and ending or now) - now,
+      reply = {1, remaining, now, 1, (next or cost > 0 and ending or now) - now,
         part == own and at * part - now or 0}
     end
   end
@@ -143,11 +139,9 @@ if taken == 0 then
   return replies
 end
 
-local drop, fresh = rest == '' and gone or 0, not next and rest == ''
+local drop = rest == '' and gone or 0
 units, birth = units + taken, math.min(birth or now, now) -- the clock may have been set back within a part
-if fresh then -- no part counts any more, so the log begins anew
-  part = own
-  at = math.ceil(now / part)
+if fresh then
   local old = drop
   birth, base, units, gone, left = now, at, taken, 0, 0
   redis.call('RPUSH', log, header(), '0', string.format('%.0f', taken)) -- one that a full Redis refuses
@@ -156,7 +150,7 @@ if fresh then -- no part counts any more, so the log begins anew
   end
   drop = old
 else
-  if newest == at then
+  if newest == at and next then -- else it has left, and the clock was set back
     redis.call('LSET', log, '-1', string.format('%.0f', last[2] + taken))
   else
     redis.call('RPUSH', log, string.format('%.0f', at - base), string.format('%.0f', taken))

@@ -58,7 +58,7 @@ local function largest(text, form, most, window)
   return most, window
 end
 local NAMED, KEPT = '(%d+)/(%d+)[/%d]*[:| ]', '(%d+),(%d+),%d+,%d+,%d+'
-local most, longest = largest(ARGV[1] .. ' ' .. ARGV[2], NAMED, 0, 0) -- of the attempt
+local _, longest = largest(ARGV[1] .. ' ' .. ARGV[2], NAMED, 0, 0) -- of the attempt
 
 -- A log: width is how many numbers an entry has, and birth that of the log by parts, else the base.
 local function read(key, text)
@@ -77,20 +77,19 @@ local function read(key, text)
   return l
 end
 
--- Changes how many entries have left each view, or their units: f gets both.
+-- Changes how many entries have left each view, and their units: f gets and returns both.
 local function change(l, f)
   if l.width == 1 then
     l.views = string.gsub(l.views, '%d+', function(gone)
-      return string.format('%.0f', f(gone + 0, gone + 0))
+      return string.format('%.0f', (f(gone + 0, gone + 0)))
     end)
   else
     l.views = string.gsub(l.views, '(%d+) (%d+)', function(gone, left)
-      return string.format('%s %.0f', gone, f(gone + 0, left + 0))
+      return string.format('%.0f %.0f', f(gone + 0, left + 0))
     end)
   end
   l.tail = string.gsub(l.tail, '(%d+,%d+,)(%d+),(%d+)', function(front, gone, left)
-    gone, left = gone + 0, f(gone + 0, left + 0)
-    return string.format('%s%.0f,%.0f', front, l.width == 1 and left or gone, left)
+    return front .. string.format('%.0f,%.0f', f(gone + 0, left + 0))
   end)
 end
 
@@ -100,7 +99,7 @@ local function write(l)
   redis.call('LSET', l.key, '0', l.limits .. numbers .. l.views .. l.tail)
 end
 
--- The place of the newest entry of this number, found by halving; nil without one.
+-- The place of the newest entry that is not above this number, found by halving.
 local function find(l, number)
   local low, high, middle = 1, l.entries, l.entries -- most often it is the newest
   while low < high do
@@ -111,7 +110,51 @@ local function find(l, number)
     end
     middle = math.ceil((low + high) / 2)
   end
-  return redis.call('LINDEX', l.key, (low - 1) * l.width + 1) - number == 0 and low or nil
+  return low
+end
+
+-- Gives back units of the entries up to this place that have its number, newest first: after the clock was
+-- set back several entries of a log by parts may have it. Returns how many. Those that have left all views
+-- stay.
+local function giveFrom(l, place, number)
+  local lowest, removed = place, 0
+  change(l, function(gone, left)
+    lowest = math.min(lowest, gone)
+    return gone, left
+  end)
+  if l.width == 1 then
+    removed = math.min(units, place - lowest)
+    if removed > 0 then
+      removed = redis.call('LREM', l.key, place * 2 > l.entries and -removed or removed, number)
+    end
+    change(l, function(gone)
+      gone = gone - math.max(math.min(gone - place, 0) + removed, 0)
+      return gone, gone
+    end)
+    l.entries = l.entries - removed
+    return removed
+  end
+  while removed < units and place > lowest and redis.call('LINDEX', l.key, place * 2 - 1) - number == 0 do
+    local has = redis.call('LINDEX', l.key, place * 2) + 0
+    local n = math.min(units - removed, has)
+    local emptied = n == has and 1 or 0
+    if emptied == 0 then
+      redis.call('LSET', l.key, place * 2, string.format('%.0f', has - n))
+    else -- both of its numbers go
+      redis.call('LSET', l.key, place * 2 - 1, '')
+      redis.call('LSET', l.key, place * 2, '')
+      redis.call('LREM', l.key, place * 2 > l.entries and -2 or 2, '')
+    end
+    change(l, function(gone, left)
+      if gone < place then
+        return gone, left
+      end
+      return gone - emptied, left - n
+    end)
+    l.entries, removed, place = l.entries - emptied, removed + n, place - 1
+  end
+  l.sum = l.sum - removed
+  return removed
 end
 
 -- A log without units goes, if it is alone. Beside the other one it would be made from that.
@@ -120,42 +163,40 @@ local function give(l, alone)
   if l.entries == 0 or number < 0 or l.width == 2 and stamp < l.birth then
     return 0 -- it was taken before the log was made, as before a Reset
   end
-  local place, counts = find(l, number), false
-  change(l, function(gone, left)
-    counts = counts or gone < (place or 0)
-    return left
-  end)
-  if not counts then
-    return 0 -- it has left all views
+  local place, removed = find(l, number), 0
+  if redis.call('LINDEX', l.key, (place - 1) * l.width + 1) - number == 0 then
+    removed = giveFrom(l, place, number)
   end
-  local removed
-  if l.width == 1 then
-    removed = redis.call('LREM', l.key, place * 2 > l.entries and -units or units, number)
-  else
-    local has = redis.call('LINDEX', l.key, place * 2) + 0
-    removed = math.min(units, has)
-    redis.call('LSET', l.key, place * 2, string.format('%.0f', has - removed))
-  end
-  if alone and removed == (l.sum or l.entries) then
+  if alone and l.entries == 0 then
     redis.call('DEL', l.key)
-    return removed
+  elseif removed > 0 then
+    if l.width == 2 then -- sliding_parts adds to the newest entry, which must not have left for anybody
+      for gone in string.gmatch(l.tail, '%d+,%d+,(%d+),%d+,%d+') do
+        if gone + 0 >= l.entries then
+          l.tail = string.gsub(l.tail, '^;%d+', ';0')
+        end
+      end
+    end
+    write(l)
   end
-  l.sum = l.width == 2 and l.sum - removed
-  change(l, function(gone, left)
-    return gone >= place and left - removed or left
-  end)
-  write(l)
   return removed
 end
 
--- A call takes only so many arguments. Units of the future come last.
-local function charge(l, keeps)
-  local more, number = math.min(-units, most), math.ceil(now / l.grain) - l.base
+-- A call takes only so many arguments. Units of the future come last. A log gets no more units than its
+-- largest max, since more would change nothing.
+local function charge(l)
+  local keeps = largest(l.tail, KEPT, largest(l.limits .. ' ' .. ARGV[l.width], NAMED, 0, 0))
+  local more, number = math.min(-units, keeps), math.ceil(now / l.grain) - l.base
   local last = l.entries > 0 and redis.call('LRANGE', l.key, -l.width, '-1') or {}
   number = math.max(number, (last[1] or 0) + 0)
   local text = string.format('%.0f', number)
   if l.width == 2 then
-    if last[1] == text then
+    local counts = l.entries > 0
+    change(l, function(gone, left)
+      counts = counts and gone < l.entries
+      return gone, left
+    end)
+    if counts and last[1] == text then
       redis.call('LSET', l.key, '-1', string.format('%.0f', last[2] + more))
     else
       redis.call('RPUSH', l.key, text, string.format('%.0f', more))
@@ -171,12 +212,11 @@ local function charge(l, keeps)
   for from = 1, more, 1000 do
     redis.call('RPUSH', l.key, unpack(numbers, 1, math.min(more - from + 1, 1000)))
   end
-  keeps = keeps + math.max(50, math.floor(keeps / 4)) -- as sliding_log does
-  local excess = l.entries + more - keeps
+  local excess = l.entries + more - keeps - math.max(50, math.floor(keeps / 4)) -- as sliding_log does
   if excess > 0 then
     redis.call('LTRIM', l.key, excess, '-1')
-    change(l, function(_, left)
-      return math.max(left - excess, 0)
+    change(l, function(gone)
+      return math.max(gone - excess, 0), math.max(gone - excess, 0)
     end)
     write(l)
   end
@@ -209,8 +249,8 @@ for width = 1, #logs == 0 and 2 or 0 do
   if width == 2 then
     header = limits .. string.format('%s %.0f 0', ARGV[8], now) .. string.rep(' 0 0', windows)
   end
-  if both or width == 2 and windows > 1 then
-    header = header .. string.format(';%.0f 0 %d ', math.ceil(now / 1000) + longest, longest)
+  if both then
+    header = header .. string.format(';0 0 %d', longest)
   end
   if windows > 0 then
     local key = both and width == 2 and KEYS[3] or KEYS[2]
@@ -220,9 +260,8 @@ for width = 1, #logs == 0 and 2 or 0 do
 end
 local lives = 0
 for _, l in ipairs(logs) do
-  local keeps
-  keeps, longest = largest(l.tail, KEPT, largest(l.limits, NAMED, most, longest))
-  settled = math.max(settled, charge(l, keeps))
+  _, longest = largest(l.tail, KEPT, largest(l.limits, NAMED, 0, longest))
+  settled = math.max(settled, charge(l))
   lives = math.max(lives, l.grain / 1000)
 end
 for _, l in ipairs(logs) do -- the most that sliding_window lets it live
