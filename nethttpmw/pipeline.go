@@ -217,7 +217,7 @@ func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e
 	if asks, _ := r.asks(ctx, req, p); !asks {
 		return
 	}
-	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned {
+	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned || p.only {
 		return
 	}
 	if p.failed = e.takePlace(); p.failed == nil {
@@ -246,6 +246,8 @@ func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
 		return nil
 	case p.banned:
 		return r.refuseBanned(e.decision)
+	case p.only:
+		return nil
 	}
 	return r.answer(ctx, &p.attempt, e, p.failed)
 }

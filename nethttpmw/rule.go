@@ -75,7 +75,7 @@ type Rule struct {
 	// with 400, as for Who.
 	Allow *keyfuncs.List
 	// CountPreflights makes CORS preflights count like other requests. Without it, a limit lets them pass
-	// uncounted after Deny: a browser sends them by itself and without credentials, and a page cannot read a
+	// uncounted after Deny and Bans: a browser sends them by itself and without credentials, and a page cannot read a
 	// refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
 	// ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around such a
 	// rule.
