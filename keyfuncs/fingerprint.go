@@ -23,9 +23,9 @@ const fingerprintMost = 1 << 20
 //
 // It reads the whole body, keeps it in memory and leaves it for the handler. A body of more than 1 MiB is
 // [ErrTooLarge], which is answered with 413: see [FingerprintUpTo]. The path counts as the client has written
-// it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has taken off. Header fields other than Host do not count. A form that the application has
-// parsed counts by its fields and the whole of its files, of any size. A body that cannot be read is
-// [ErrMalformed].
+// it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has taken off. Header fields
+// other than Host do not count. A form that the application has parsed counts by its fields and the whole of
+// its files, of any size. A body that cannot be read is [ErrMalformed].
 //
 // Clients may write the same request differently each time, such as JSON with its members in another order,
 // or a multipart form with a new boundary. They need another Func, which finds what matters, such as the

@@ -35,7 +35,8 @@ func TestAPrefixThatWasStrippedCounts(t *testing.T) {
 			found[text] = target
 		})
 		prefix := target[:len("/acme")]
-		http.StripPrefix(prefix, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, target, nil))
+		r := httptest.NewRequest(http.MethodPost, target, nil)
+		http.StripPrefix(prefix, handler).ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 )
 
 // Folded finds what fn finds in one spelling: see [Fold]. Use it where clients write the text and the
-// application reads several spellings as one, such as the name of an account. Otherwise a limit of three tries
-// is one of three tries for each spelling: "ann", "Ann", " ann", and "ann" in full-width letters.
+// application reads several spellings as one, such as the name of an account. Otherwise a limit of three
+// tries is one of three tries for each spelling: "ann", "Ann", " ann", and "ann" in full-width letters.
 //
 //	Who: keyfuncs.Folded(keyfuncs.Form("user"))
 //
-// Look the account up by the same spelling, Fold(r.PostFormValue("user")), so that both agree. A text of which
-// nothing is left is [ErrMissing]. It panics for a nil function.
+// Look the account up by the same spelling, Fold(r.PostFormValue("user")), so that both agree. A text of
+// which nothing is left is [ErrMissing]. It panics for a nil function.
 func Folded(fn Func) Func {
 	fns := checked("Folded", []Func{fn})
 	known := combined("Folded", fns)

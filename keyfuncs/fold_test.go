@@ -48,7 +48,8 @@ func TestSpellingsOfAnAccountAreOneKey(t *testing.T) {
 
 // FuzzFold folds twice: the second time changes nothing, and spellings of a text stay one.
 func FuzzFold(f *testing.F) {
-	for _, text := range []string{"", "Ann", "İ", "ǅ", "ﬀ", "\u1e9e", "ſ", "\u0345\u0301", "\xff", "Σ", "\u212a\u2126"} {
+	for _, text := range []string{"", "Ann", "İ", "ǅ", "ﬀ", "\u1e9e", "ſ", "\u0345\u0301",
+		"\xff", "Σ", "\u212a\u2126"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -76,10 +76,10 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 // takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier rules
 // take, and give back.
 //
-// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request, before
-// one that waits for the request's body, which the rules in front may refuse without, and before one that is in
-// the shadow of a Rollout, which has to be asked about each request to be tried out. It also stops at a refusal
-// that needs no memory, which is for its rule to give when its turn comes.
+// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request. It
+// stops before one that waits for the request's body, which the rules in front may refuse without, and before
+// one that is in the shadow of a Rollout, which has to be asked about each request to be tried out. It also
+// stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
 func (p *Pipeline) lookAhead(
 	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
 ) (*mounted, *Refusal) {

@@ -71,8 +71,10 @@ func TestABannedClientsForgedPreflightRunsNoHandler(t *testing.T) {
 		if err := banned.Ban(t.Context(), core.Attempt{Actor: "192.0.2.1"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		site := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "site", limit.PerHour(9)), Who: keyfuncs.Const("all")}
-		own := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "own", limit.PerHour(9)), Who: keyfuncs.IP(), Bans: banned}
+		site := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "site", limit.PerHour(9)),
+			Who: keyfuncs.Const("all")}
+		own := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "own", limit.PerHour(9)), Who: keyfuncs.IP(),
+			Bans: banned}
 		byUser := own
 		byUser.Who = keyfuncs.User("uid") // which no preflight has
 		for name, c := range map[string]struct {

@@ -14,9 +14,9 @@ import (
 // handlers of routes, as in mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(order)), rather than
 // the router.
 //
-// A httputil.ReverseProxy empties the header when its upstream sends an informational answer, such as 103. The
-// final answer has the RateLimit fields all the same if the proxy is the handler that is wrapped, or if a rule
-// depends on the response.
+// A httputil.ReverseProxy empties the header when its upstream sends an informational answer, such as 103.
+// The final answer has the RateLimit fields all the same if the proxy is the handler that is wrapped, or if a
+// rule depends on the response.
 func HTTP(rules ...Rule) func(http.Handler) http.Handler { return Follow(NewPipeline(rules...)) }
 
 // Follow is [HTTP] for rules that may change while requests are served: each request passes the pipeline that

@@ -10,8 +10,8 @@ import (
 
 // PlainPaths refuses requests whose path is spelled in a way that routers and handlers may read differently,
 // with 400 and the reason malformed: an escaped slash ("%2F"), a backslash, escaped or not, an empty element
-// ("//"), and the elements "." and "..". Put it around the whole application: the router, gin's Engine, echo's
-// Echo.
+// ("//"), and the elements "." and "..". Put it around the whole application: the router, gin's Engine,
+// echo's Echo.
 //
 //	http.ListenAndServe(addr, nethttpmw.PlainPaths(mux))
 //
@@ -20,8 +20,8 @@ import (
 // behind another pattern, such as an http.FileServer at "/", reads the decoded path, and serves /files/a.txt
 // past the rule. docs/guides/rules.md says what each framework does.
 //
-// Leave it out where such paths have a meaning, such as "%2F" within the name of a package, and mount the rule
-// around the application. PlainPaths panics on a nil handler.
+// Leave it out where such paths have a meaning, such as "%2F" within the name of a package, and mount the
+// rule around the application. PlainPaths panics on a nil handler.
 func PlainPaths(next http.Handler) http.Handler {
 	if next == nil {
 		panic("gatehouse: nethttpmw.PlainPaths has a nil handler: pass the handler of the application")

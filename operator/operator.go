@@ -46,10 +46,10 @@ type Options struct {
 	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
 	// find in r what a login has stored in gin or echo: keyfuncs.User("uid")(r). Required.
 	Authorize func(r *keyfuncs.Request, a Action) (operator string, err error)
-	// Origins are further addresses at which browsers see the pages, such as "http://ops.example:8080", as their
-	// Origin header has them. They are needed where a proxy does not pass the Host on as the browser sent it, such
-	// as nginx with "proxy_set_header Host $host", which drops the port: then changes are refused over plain http.
-	// Nil: the Host of the request is the only one.
+	// Origins are further addresses at which browsers see the pages, such as "http://ops.example:8080", as
+	// their Origin header has them. They are needed where a proxy does not pass the Host on as the browser sent
+	// it, such as nginx with "proxy_set_header Host $host", which drops the port: then changes are refused over
+	// plain http. Nil: the Host of the request is the only one.
 	Origins []string
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
@@ -151,17 +151,17 @@ func (h *Handler) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
 	}
 }
 
-// otherSite says why a change by a page of another origin was refused. Where only the port differs, that is the
-// proxy's doing.
+// otherSite says why a change by a page of another origin was refused. Where only the port differs, that is
+// the proxy's doing.
 func otherSite(r *http.Request) string {
 	const text = "This request comes from another site."
 	origin, err := url.Parse(r.Header.Get("Origin"))
 	if err != nil || origin.Port() == "" || !strings.EqualFold(origin.Hostname(), r.Host) {
 		return text
 	}
-	return fmt.Sprintf("The page is at port %s, and the request has arrived without a port. If a proxy has dropped "+
-		"it, let the proxy pass on the Host as it is (nginx: proxy_set_header Host $http_host), or name the page's "+
-		"address in Options.Origins.", origin.Port())
+	return fmt.Sprintf("The page is at port %s, and the request has arrived without a port. If a proxy has "+
+		"dropped it, let the proxy pass on the Host as it is (nginx: proxy_set_header Host $http_host), or name "+
+		"the page's address in Options.Origins.", origin.Port())
 }
 
 // deniedKind is an action that was denied. Both names are empty where the handler does not know it, since

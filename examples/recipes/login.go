@@ -19,8 +19,8 @@ const deviceCookie = "device"
 
 // Login guards a login form with the fields user and password. Only failures count: 20 an hour per address,
 // 10 an hour per account from devices that have never been logged in to it, and 10 an hour per device that
-// has. So an attacker with many addresses gets 10 guesses an hour, 10 more with the cookie of a stolen device,
-// and cannot lock the owner out of their other devices. The secret signs the cookies of devices.
+// has. So an attacker with many addresses gets 10 guesses an hour, and 10 more with the cookie of a stolen
+// device. They cannot lock the owner out of their other devices. The secret signs the cookies of devices.
 func Login(gate *core.Engine, secret []byte, correct func(user, password string) bool) http.Handler {
 	perAddress := nethttpmw.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "login-address", limit.PerHour(20)),
@@ -39,7 +39,8 @@ func Login(gate *core.Engine, secret []byte, correct func(user, password string)
 		NoKey:   nethttpmw.NoKeySkip, // a strange device counts by its account
 		Counted: []int{http.StatusUnauthorized},
 	}
-	return nethttpmw.HTTP(perAddress, perAccount, perDevice)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guarded := nethttpmw.HTTP(perAddress, perAccount, perDevice)
+	return guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := keyfuncs.Fold(r.PostFormValue("user")) // as the rules count it
 		if !correct(user, r.PostFormValue("password")) {
 			http.Error(w, "Wrong user or password.", http.StatusUnauthorized)

@@ -261,8 +261,8 @@ func TestGraphQLPoints(t *testing.T) {
 	// The rule read a cheap query, and the server another one.
 	const cheap, dear = `{"query":"{ me }"}`, "?query=%7Busers%28first%3A900%29%7Bid%7D%7D"
 	wantStatus(t, post(t, app, "/graphql"+dear, cheap, "X-User: bob", isJSON), 400, "a query in the URL")
-	wantStatus(t, post(t, app, "/graphql", cheap, "X-User: bob", "Content-Type: application/x-www-form-urlencoded"),
-		400, "a form that is JSON, too")
+	const isForm = "Content-Type: application/x-www-form-urlencoded"
+	wantStatus(t, post(t, app, "/graphql", cheap, "X-User: bob", isForm), 400, "a form that is JSON, too")
 	wantStatus(t, post(t, app, "/graphql", cheap, "X-User: bob"), 400, "a body without a type")
 }
 

@@ -24,8 +24,8 @@ func spellingsAreOne(s *scene) {
 	s.wantTally(votes, map[string]int64{"red": 1})
 }
 
-// slashesAreTold states what becomes of a rule on a subtree when a client escapes the slash. The cause lies in
-// the routers; where one changes, docs/guides/rules.md has to change too. PlainPaths helps in all.
+// slashesAreTold states what becomes of a rule on a subtree when a client escapes the slash. The cause lies
+// in the routers; where one changes, docs/guides/rules.md has to change too. PlainPaths helps in all.
 func slashesAreTold(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "files", limit.PerHour(1)))
 	serve := func(c Context) { c.Reply(http.StatusOK, c.Request().URL.Path) }
