@@ -77,6 +77,8 @@ func keyKinds() []keyKind {
 		severalKeys("join", "All of these texts as one: keyfuncs.Join.", keyfuncs.Join),
 		severalKeys("first_of", "The first of these that finds a text: keyfuncs.FirstOf.", keyfuncs.FirstOf),
 		wrappedKey("hash", "The SHA-256 of what it finds, for secrets: keyfuncs.Hash.", keyfuncs.Hash),
+		wrappedKey("folded", "What it finds in one spelling, such as an account's name: keyfuncs.Folded.",
+			keyfuncs.Folded),
 		wrappedKey("require", "What it finds, or else a refusal with 400: keyfuncs.Require.", keyfuncs.Require),
 	}
 }

@@ -21,8 +21,8 @@ const (
 	site   = `{sliding_window: {limits: "10/s"}}`
 	byIP   = `{guard: g, who: ip}`
 	keyFns = `allowed here: basic_auth, fingerprint, host, idempotency_key, ip, method, route, visitor, ` +
-		`{const: ...}, {cookie: ...}, {first_of: ...}, {form: ...}, {hash: ...}, {header: ...}, {join: ...}, ` +
-		`{json: ...}, {param: ...}, {query: ...}, {require: ...}, {user: ...}`
+		`{const: ...}, {cookie: ...}, {first_of: ...}, {folded: ...}, {form: ...}, {hash: ...}, {header: ...}, ` +
+		`{join: ...}, {json: ...}, {param: ...}, {query: ...}, {require: ...}, {user: ...}`
 	kinds = "allowed here: sliding_window, leased_window, fixed_window, token_bucket, votes, seckill, quota, " +
 		"redpacket, idempotency, semaphore, lock, bans"
 )
@@ -41,7 +41,7 @@ func TestEveryMistakeIsReported(t *testing.T) {
 				`5:7: guards.web.token_bucket.limit: unknown field "limit": did you mean "limits"?; allowed here: limits, tiers`,
 				`8:15: rules.r[0].guard: unknown guard "wob": did you mean "web"?; allowed here: api, own, web`,
 				`8:26: rules.r[0].who.usr: unknown key function "usr": did you mean "user"?; allowed here: ip, user, header, ` +
-					`cookie, query, form, param, const, json, fingerprint, join, first_of, hash, require`,
+					`cookie, query, form, param, const, json, fingerprint, join, first_of, hash, folded, require`,
 				`9:7: rules.r[1]: who is missing: The key function that finds who acts, such as ip or {user: uid}.`,
 			},
 		},

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
+	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP, Slash: conformance.SlashSplits,
 		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
 }
 

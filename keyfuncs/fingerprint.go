@@ -23,9 +23,9 @@ const fingerprintMost = 1 << 20
 //
 // It reads the whole body, keeps it in memory and leaves it for the handler. A body of more than 1 MiB is
 // [ErrTooLarge], which is answered with 413: see [FingerprintUpTo]. The path counts as the client has written
-// it, so that /a/b is not /a%2Fb. Header fields other than Host do not count. A form that the application has
-// parsed counts by its fields and the whole of its files, of any size. A body that cannot be read is
-// [ErrMalformed].
+// it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has taken off. Header fields
+// other than Host do not count. A form that the application has parsed counts by its fields and the whole of
+// its files, of any size. A body that cannot be read is [ErrMalformed].
 //
 // Clients may write the same request differently each time, such as JSON with its members in another order,
 // or a multipart form with a new boundary. They need another Func, which finds what matters, such as the
@@ -62,8 +62,12 @@ func fingerprint(call string, most int) Func {
 			_, _ = hash.Write(body)
 			length = len(body)
 		}
-		return fmt.Sprintf("%s %q %q %q %d %s", r.Method, strings.ToLower(r.Host), r.URL.EscapedPath(),
-			r.URL.RawQuery, length, base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
+		target := r.URL.RequestURI()
+		if asked := r.RequestURI; asked != "" && asked != target {
+			target = asked + " " + target // something has changed the path, such as http.StripPrefix
+		}
+		return fmt.Sprintf("%s %q %q %d %s", r.Method, strings.ToLower(r.Host), target, length,
+			base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
 	})
 }
 

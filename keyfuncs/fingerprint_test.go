@@ -23,6 +23,23 @@ func fingerprintOf(t *testing.T, r *http.Request) string {
 	return text
 }
 
+// TestAPrefixThatWasStrippedCounts: /beta/orders got the answer of /acme/orders.
+func TestAPrefixThatWasStrippedCounts(t *testing.T) {
+	found := map[string]string{}
+	for _, target := range []string{"/acme/orders", "/beta/orders", "/acme/orders?a=1", "/acme/orders?a=2"} {
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			text, err := keyfuncs.Fingerprint()(&keyfuncs.Request{Request: r})
+			if other := found[text]; err != nil || other != "" {
+				t.Errorf("%s is the same as %q: %v", target, other, err)
+			}
+			found[text] = target
+		})
+		prefix := target[:len("/acme")]
+		r := httptest.NewRequest(http.MethodPost, target, nil)
+		http.StripPrefix(prefix, handler).ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
 // TestFingerprintTellsRequestsApart: each of these requests differs from the others, and equals itself when
 // it is sent again.
 func TestFingerprintTellsRequestsApart(t *testing.T) {

@@ -30,7 +30,8 @@ func TestAListLooksUpTheAddressBeforeItIsGrouped(t *testing.T) {
 		"required":                {keyfuncs.Require(ip), "[2001:db8:1:2::5]:50000", "2001:db8:1:2::5", true},
 		"under a name of its own": {keyfuncs.Named("client", ip), "[2001:db8:1:2::5]:50000", "2001:db8:1:2::5", true},
 	} {
-		if found, err := keyfuncs.NewList(c.key, c.entry).Contains(from(c.peer, nil, nil)); found != c.want || err != nil {
+		found, err := keyfuncs.NewList(c.key, c.entry).Contains(from(c.peer, nil, nil))
+		if found != c.want || err != nil {
 			t.Errorf("%s: %t, %v", name, found, err)
 		}
 	}

@@ -20,6 +20,7 @@ type prepared struct {
 	refusal *Refusal // by a list, or because no attempt could be made
 	err     error    // why no attempt could be made
 	passes  bool     // undecided: by a list, or because there is nobody to count
+	only    bool     // a preflight: it passes unless the bans refuse it
 
 	banned bool  // the entry's decision is that of the bans
 	failed error // of the guard
@@ -47,10 +48,17 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 		p.passes = true
 		return
 	case isPreflight(req.Request) && !r.CountPreflights:
-		if p.passes = r.traits.KeepsOnFailure && !r.traits.KeepsToken; !p.passes {
+		if !r.traits.KeepsOnFailure || r.traits.KeepsToken {
 			warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
 			p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
 			p.err = &keyError{field: "preflight"}
+			return
+		}
+		// Who is banned forges preflights, too. A real one has no credentials, so it may have nobody to ask for.
+		if p.passes = r.Bans == nil; !p.passes {
+			p.attempt.Actor, err = r.actor(req)
+			p.attempt.Shadow = p.cohort == cohortShadowed
+			p.passes, p.only = err != nil, err == nil
 		}
 		return
 	}
@@ -68,10 +76,10 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 // takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier rules
 // take, and give back.
 //
-// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request, before
-// one that waits for the request's body, which the rules in front may refuse without, and before one that is in
-// the shadow of a Rollout, which has to be asked about each request to be tried out. It also stops at a refusal
-// that needs no memory, which is for its rule to give when its turn comes.
+// It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request. It
+// stops before one that waits for the request's body, which the rules in front may refuse without, and before
+// one that is in the shadow of a Rollout, which has to be asked about each request to be tried out. It also
+// stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
 func (p *Pipeline) lookAhead(
 	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
 ) (*mounted, *Refusal) {
@@ -90,7 +98,7 @@ func (p *Pipeline) lookAhead(
 		if known.passes || known.cohort == cohortSkipped {
 			continue
 		}
-		if refusal := rule.remembered(ctx, known.attempt); refusal != nil {
+		if refusal := rule.remembered(ctx, known.attempt, known.only); refusal != nil {
 			return rule, rule.note(known.cohort, refusal)
 		}
 	}
@@ -116,14 +124,15 @@ func (r *mounted) recalls() bool {
 }
 
 // remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
-func (r *mounted) remembered(ctx context.Context, a core.Attempt) *Refusal {
+// With only, the guard is not asked.
+func (r *mounted) remembered(ctx context.Context, a core.Attempt, only bool) *Refusal {
 	if bans, ok := r.Bans.(kit.Recaller); ok {
 		if d, ok := bans.Recall(ctx, a); ok {
 			return r.refuseBanned(d)
 		}
 	}
 	guard, ok := r.Guard.(kit.Recaller)
-	if !ok {
+	if !ok || only {
 		return nil
 	}
 	e := entry{run: r.begin(&a)}

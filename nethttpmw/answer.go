@@ -195,8 +195,8 @@ type Refusal struct {
 	standard bool      // the rule's Answer was called
 	replayed bool      // the operation is done, so this is no refusal
 	banned   bool      // the rule's Bans have refused
-	deferral *Deferral // the request runs later; nil: it does not
 	stranger bool      // has no token and does not navigate, as a search engine: see kit.Answer.PageStatus
+	deferral *Deferral // the request runs later; nil: it does not
 }
 
 // refuse makes a refusal with the answer of the table.

@@ -4,9 +4,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -57,4 +61,50 @@ func TestForgedPreflightsCountWhereTheRuleSaysSo(t *testing.T) {
 			t.Errorf("counting %t: the browser's preflight got %d", c.counts, w.Code)
 		}
 	}
+}
+
+// TestABannedClientsForgedPreflightRunsNoHandler: a preflight passed limits before their bans were asked.
+func TestABannedClientsForgedPreflightRunsNoHandler(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		banned := bans.New(e, "bans", bans.Options{})
+		if err := banned.Ban(t.Context(), core.Attempt{Actor: "192.0.2.1"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		site := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "site", limit.PerHour(9)),
+			Who: keyfuncs.Const("all")}
+		own := nethttpmw.Rule{Guard: limit.NewSlidingWindow(e, "own", limit.PerHour(9)), Who: keyfuncs.IP(),
+			Bans: banned}
+		byUser := own
+		byUser.Who = keyfuncs.User("uid") // which no preflight has
+		for name, c := range map[string]struct {
+			rules        []nethttpmw.Rule
+			banned, free int
+		}{
+			"alone":       {[]nethttpmw.Rule{own}, 429, 200},
+			"behind":      {[]nethttpmw.Rule{site, own}, 429, 200},
+			"in front":    {[]nethttpmw.Rule{own, site}, 429, 200},
+			"by the user": {[]nethttpmw.Rule{byUser}, 200, 200},
+		} {
+			ran := 0
+			app := nethttpmw.HTTP(c.rules...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
+			for peer, want := range map[string]int{"192.0.2.1:1": c.banned, "192.0.2.2:1": c.free} {
+				r := httptest.NewRequest(http.MethodOptions, "/", nil)
+				r.RemoteAddr = peer
+				r.Header.Set("Origin", "https://shop.example")
+				r.Header.Set("Access-Control-Request-Method", "POST")
+				w := httptest.NewRecorder()
+				ran = 0
+				if app.ServeHTTP(w, r); w.Code != want || (ran == 1) != (want == 200) {
+					t.Errorf("%s, %s: %d, the handler ran %d times, want %d", name, peer, w.Code, ran, want)
+				}
+			}
+		}
+		for actor, g := range map[string]*limit.SlidingWindow{"all": site.Guard.(*limit.SlidingWindow),
+			"192.0.2.2": own.Guard.(*limit.SlidingWindow)} {
+			if d, err := g.Peek(t.Context(), core.Attempt{Actor: actor}); err != nil || d.Remaining != 9 {
+				t.Errorf("a preflight was counted: %d left, %v", d.Remaining, err)
+			}
+		}
+	})
 }

@@ -54,6 +54,7 @@ type response struct {
 	fields fields              // of the passage, as they are in the header
 	buffer bool                // the base is a buffer: it sends the response after the handler has returned
 	held   held                // the response that waits for that
+	hinted bool                // an informational answer was sent, after which the header may have been emptied
 	heard  int                 // the status of a refusal that replaced the handler's response
 
 	exposing *beginning // what exposes the fields to a page of another origin, if no rule settles

@@ -12,12 +12,12 @@ import (
 // ReplayedHeader is the field that marks a replayed response. Its value is "true".
 //
 // A replayed response has the body of the first one, and all header fields that the handler has set, such as
-// Content-Security-Policy, but for these: Set-Cookie, Date, those of the connection (RFC 9110, section 7.6.1),
-// those about caching, those that name a single response, such as X-Request-Id, and those of rules, such as
-// RateLimit. Fields of a middleware around the rules are not stored: it sets them again.
+// Content-Security-Policy, with these exceptions: Set-Cookie, Date, those of the connection (RFC 9110,
+// section 7.6.1), those about caching, those that name a single response, such as X-Request-Id, and those of
+// rules, such as RateLimit. Fields of a middleware around the rules are not stored: it sets them again.
 //
-// An answer with fields of more than 8 KiB in all, or with one that is not UTF-8, is kept as one whose body is
-// too long: as done, with its Location.
+// An answer with fields of more than 8 KiB in all, or with one that is not UTF-8, is kept as one whose body
+// is too long: as done, with its Location.
 const ReplayedHeader = "Idempotent-Replayed"
 
 // sameRequest is the default of Rule.Which for guards that keep outcomes: what makes two requests the same.
@@ -51,8 +51,8 @@ func sendable(o *core.Outcome, r *http.Request) bool {
 		acceptsCoding(r.Header["Accept-Encoding"], o.Header["Content-Encoding"])
 }
 
-// KeepResponse returns what is kept of a response: the fields that [ReplayedHeader] describes, and a
-// body of at most maxBody bytes. The outcome is Incomplete, without a body, if the body is longer or shorter than the
+// KeepResponse returns what is kept of a response: the fields that [ReplayedHeader] describes, and a body of
+// at most maxBody bytes. The outcome is Incomplete, without a body, if the body is longer or shorter than the
 // header says. It is for packages that keep responses for later, as guards of idempotency do.
 func KeepResponse(status int, header http.Header, body []byte, maxBody int) *core.Outcome {
 	rec := &recording{most: maxBody, header: header}

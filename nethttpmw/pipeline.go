@@ -76,9 +76,9 @@ func (p *Pipeline) Settles() bool { return p.settles }
 
 // Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
 // where a later rule would refuse the request, the earlier ones take nothing. A rule that reads the request's
-// body has its turn, and is looked at, when those in front have allowed the request. It returns either a passage,
-// which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal is
-// returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
+// body has its turn, and is looked at, when those in front have allowed the request. Enter returns either a
+// passage, which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal
+// is returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
@@ -217,7 +217,7 @@ func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e
 	if asks, _ := r.asks(ctx, req, p); !asks {
 		return
 	}
-	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned {
+	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned || p.only {
 		return
 	}
 	if p.failed = e.takePlace(); p.failed == nil {
@@ -246,6 +246,8 @@ func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
 		return nil
 	case p.banned:
 		return r.refuseBanned(e.decision)
+	case p.only:
+		return nil
 	}
 	return r.answer(ctx, &p.attempt, e, p.failed)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// unkeptFields are the header fields that are not stored with an answer: those that belong to a single response
-// or to its connection, those that say how a response is cached, since replays are not, and the figures and
-// tickets of rules, of which a replay has its own. Every other field that the handler sets is kept, since
-// clients act by it: a body without its Content-Security-Policy is another one.
+// unkeptFields are the header fields that are not stored with an answer: those that belong to a single
+// response or to its connection, those that say how a response is cached, since replays are not, and the
+// figures and tickets of rules, of which a replay has its own. Every other field that the handler sets is
+// kept, since clients act by it: a body without its Content-Security-Policy is another one.
 var unkeptFields = map[string]bool{
 	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Content-Length": true,
 	"Server-Timing": true, "X-Request-Id": true, "X-Correlation-Id": true, "Traceparent": true,

@@ -14,6 +14,9 @@ func (p *Passage) restate() {
 	if h == nil {
 		return
 	}
+	if p.response.hinted {
+		p.setHeaders(h)
+	}
 	if slices.ContainsFunc(p.entries, (*entry).goesBack) {
 		before := p.response.fields
 		now := figures(&p.from, p.entries, nil)

@@ -43,8 +43,8 @@ type Rule struct {
 	// repetition the same request, and nil means keyfuncs.Fingerprint(). Nil elsewhere: none.
 	Which keyfuncs.Func
 	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
-	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. It may read the request's body. For a rate limit it may be an estimate, which the
-	// handler corrects: see [Spend].
+	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. It may read the request's body. For a rate limit
+	// it may be an estimate, which the handler corrects: see [Spend].
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
 	// it. For other guards, if it is nil or finds nothing, the guard makes one.
@@ -75,8 +75,8 @@ type Rule struct {
 	// with 400, as for Who.
 	Allow *keyfuncs.List
 	// CountPreflights makes CORS preflights count like other requests. Without it, a limit lets them pass
-	// uncounted after Deny: a browser sends them by itself and without credentials, and a page cannot read a
-	// refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
+	// uncounted after Deny and Bans: a browser sends them by itself and without credentials, and a page cannot
+	// read a refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
 	// ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around such a
 	// rule.
 	//
@@ -294,7 +294,7 @@ type mounted struct {
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
-	// readsBody is whether a function of the rule reads the request's body, so that it may have to be waited for.
+	// readsBody is whether a function of the rule reads the request's body, for which it may have to wait.
 	readsBody bool
 
 	sameDefer bool // as the last rule in front that has one: it is asked once per request

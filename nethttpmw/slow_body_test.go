@@ -69,13 +69,13 @@ func TestASlowBodyDoesNotGoBeforeTheLimitInFrontOfIt(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 				gate := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
-				front := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "front", limit.PerHour(10)), Who: keyfuncs.IP()}
+				front := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "front", limit.PerHour(10)),
+					Who: keyfuncs.IP()}
 				rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "body", limit.PerHour(1000)), Who: all}
 				behind := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "behind", limit.PerHour(1000)), Who: all}
 				change(&rule)
-				handler := nethttpmw.HTTP(front, rule, behind)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.WriteHeader(http.StatusNoContent)
-				}))
+				handler := nethttpmw.HTTP(front, rule, behind)(http.HandlerFunc(
+					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 				come, asked, answered := make(chan struct{}), make(chan struct{}, 60), make(chan int, 60)
 				waiting, refused := 0, 0
 				var requests sync.WaitGroup

@@ -97,6 +97,10 @@ func (t *try) begin(p *Passage, early, followed bool) {
 	if !t.asks || t.begun.Second != nil || t.prepared.failed != nil {
 		return
 	}
+	if t.prepared.only {
+		t.fits = true // its bans are asked in its turn
+		return
+	}
 	if t.prepared.failed = t.takePlace(); t.prepared.failed != nil {
 		t.fits = a.Shadow
 		return

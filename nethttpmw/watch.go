@@ -41,7 +41,7 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		if !p.Watches() {
 			return w
 		}
-		exposing := &beginning{tell: func(int) { p.keepTokens(header); expose(header) }}
+		exposing := &beginning{tell: func(int) { p.SetHeaders(header); p.keepTokens(header); expose(header) }}
 		p.response = &response{exposing: exposing}
 		return watched(w, exposing)
 	}
@@ -53,11 +53,24 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return watched(w, p)
 }
 
+// watchHints is Watch for a handler that empties the header after an informational answer.
+func (p *Passage) watchHints(w http.ResponseWriter) http.ResponseWriter {
+	if p.pipeline.settles || p.Watches() {
+		return p.Watch(w)
+	}
+	header := w.Header()
+	p.SetHeaders(header)
+	return watched(w, &beginning{tell: func(int) { p.setHeaders(header) }})
+}
+
 // Watches reports whether Watch returns another writer than it gets: a rule depends on the response, a page
 // of another origin may read it, or it has a token. If not, an adapter may call SetHeaders instead.
 func (p *Passage) Watches() bool {
 	return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 || p.keepsTokens()
 }
+
+// informed is for the watched writer.
+func (p *Passage) informed() { p.response.hinted = true }
 
 // informs is for the watched writer: a held answer's informational ones are lost.
 func (p *Passage) informs() bool { return p.left || !p.response.buffer && p.phase != phaseRefused }

@@ -11,6 +11,8 @@ import (
 type watcher interface {
 	// informs reports whether an informational answer goes on.
 	informs() bool
+	// informed is told that it has gone on. httputil.ReverseProxy empties the header after it.
+	informed()
 	// begin is told the final status before it is sent, and 200 before anything else that sends one. It reports
 	// whether the answer goes on.
 	begin(status int) bool
@@ -94,7 +96,11 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *writer) WriteHeader(code int) {
 	// Informational answers come before the final one; 101 is final.
 	informs := code < http.StatusOK && code != http.StatusSwitchingProtocols
-	if informs && w.to.informs() || !informs && w.to.begin(code) {
+	switch {
+	case informs && w.to.informs():
+		w.ResponseWriter.WriteHeader(code)
+		w.to.informed()
+	case !informs && w.to.begin(code):
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -226,6 +232,7 @@ func (o *beginning) end() {
 
 func (o *beginning) passes(int) bool          { return o.begin(http.StatusOK) }
 func (o *beginning) informs() bool            { return true }
+func (o *beginning) informed()                {}
 func (o *beginning) keep([]byte) (int, error) { return 0, nil } // all goes on
 func (o *beginning) records() *recording      { return nil }
 func (o *beginning) stopped() error           { return nil }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -45,6 +46,11 @@ type Options struct {
 	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
 	// find in r what a login has stored in gin or echo: keyfuncs.User("uid")(r). Required.
 	Authorize func(r *keyfuncs.Request, a Action) (operator string, err error)
+	// Origins are further addresses at which browsers see the pages, such as "http://ops.example:8080", as
+	// their Origin header has them. They are needed where a proxy does not pass the Host on as the browser sent
+	// it, such as nginx with "proxy_set_header Host $host", which drops the port: then changes are refused over
+	// plain http. Nil: the Host of the request is the only one.
+	Origins []string
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
 	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
 	// at once. Nil: events go to the logger of the guard's engine.
@@ -95,6 +101,12 @@ func New(o Options) *Handler {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")
 	}
 	h := &Handler{options: o, targets: targetsOf(o)}
+	for _, origin := range o.Origins {
+		if err := h.origins.AddTrustedOrigin(origin); err != nil {
+			panic(fmt.Sprintf("operator: Options.Origins has %q: write it as browsers do, such as "+
+				"\"http://ops.example:8080\"", origin))
+		}
+	}
 	if o.Audit == nil {
 		h.options.Audit = h.auditToLog
 	}
@@ -121,7 +133,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ServePage implements [nethttpmw.Page], for the functions Page of the adapters to frameworks.
 func (h *Handler) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
 	if err := h.origins.Check(r.Request); err != nil {
-		h.fail(w, r, http.StatusForbidden, "This request comes from another site.")
+		h.fail(w, r, http.StatusForbidden, otherSite(r.Request))
 		return
 	}
 	before, last := path.Split(r.URL.Path)
@@ -137,6 +149,19 @@ func (h *Handler) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
 	default:
 		h.list(w, r)
 	}
+}
+
+// otherSite says why a change by a page of another origin was refused. Where only the port differs, that is
+// the proxy's doing.
+func otherSite(r *http.Request) string {
+	const text = "This request comes from another site."
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	if err != nil || origin.Port() == "" || !strings.EqualFold(origin.Hostname(), r.Host) {
+		return text
+	}
+	return fmt.Sprintf("The page is at port %s, and the request has arrived without a port. If a proxy has "+
+		"dropped it, let the proxy pass on the Host as it is (nginx: proxy_set_header Host $http_host), or name "+
+		"the page's address in Options.Origins.", origin.Port())
 }
 
 // deniedKind is an action that was denied. Both names are empty where the handler does not know it, since

@@ -18,16 +18,16 @@ type Customer struct{ ID, Plan string }
 type Keys map[[sha256.Size]byte]Customer
 
 // API guards an API by the plan of the customer. Keys are checked first: a made-up key gets 401 and counts by
-// address only, so inventing keys gives no new budgets and no new keys in Redis.
+// address only, so inventing keys gives no new budgets and no new keys in Redis. A known key never counts by
+// address, so made-up ones do not shut out the customers there.
 func API(gate *core.Engine, keys Keys, api http.Handler) http.Handler {
 	plans := map[string]string{} // by customer
 	for _, c := range keys {
 		plans[c.ID] = c.Plan
 	}
 	perAddress := nethttpmw.Rule{
-		Guard:   limit.NewSlidingWindow(gate, "bad-keys", limit.PerMinute(10)),
-		Who:     keyfuncs.IP(),
-		Counted: []int{http.StatusUnauthorized}, // counts bad keys only
+		Guard: limit.NewSlidingWindow(gate, "bad-keys", limit.PerMinute(10)),
+		Who:   keyfuncs.IP(),
 	}
 	limits := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
 		switch plans[a.Actor] {
@@ -43,12 +43,15 @@ func API(gate *core.Engine, keys Keys, api http.Handler) http.Handler {
 		Who:   keyfuncs.User("customer"),
 	}
 	guarded := nethttpmw.HTTP(perCustomer)(api)
-	return nethttpmw.HTTP(perAddress)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	refused := nethttpmw.HTTP(perAddress)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Unknown API key.", http.StatusUnauthorized)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, known := keys[sha256.Sum256([]byte(r.Header.Get("X-Api-Key")))]
 		if !known {
-			http.Error(w, "Unknown API key.", http.StatusUnauthorized)
+			refused.ServeHTTP(w, r)
 			return
 		}
 		guarded.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "customer", c.ID)))
-	}))
+	})
 }

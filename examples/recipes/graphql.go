@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"errors"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,7 +18,8 @@ import (
 const mostOfAQuery = 1000
 
 // GraphQL gives each user 10,000 points a minute, of which a query costs what it asks for: one point per
-// field, times the "first" or "last" of each list around it. A query of more than 1,000 points gets 400.
+// field, times the "first" or "last" of each list around it. A query of more than 1,000 points gets 400, and
+// so does a request that the server might read in another way than the rule: only a JSON body has a query.
 func GraphQL(gate *core.Engine, server http.Handler) http.Handler {
 	points := nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "graphql", limit.PerMinute(10_000)),
@@ -31,6 +33,13 @@ func GraphQL(gate *core.Engine, server http.Handler) http.Handler {
 var query = keyfuncs.JSON(8<<10, "query")
 
 func queryCost(r *keyfuncs.Request) (int64, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case r.Method != http.MethodPost || err != nil || media != "application/json":
+		return 0, errors.New("send the query by POST, as application/json")
+	case r.URL.RawQuery != "": // servers prefer its query to that of the body
+		return 0, errors.New("the query belongs into the body, not into the URL")
+	}
 	text, err := query(r)
 	if err != nil {
 		return 0, err

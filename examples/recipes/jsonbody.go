@@ -24,14 +24,6 @@ func Invitations(gate *core.Engine, send http.Handler) http.Handler {
 	return nethttpmw.HTTP(perSender, perRecipient)(send)
 }
 
-// email reads at most 4 KiB of the body.
-var email = keyfuncs.Require(keyfuncs.JSON(4096, "to", "email"))
-
-// recipient finds the recipient in one spelling: Bob@example.org and bob@example.org are one inbox.
-func recipient(r *keyfuncs.Request) (string, error) {
-	text, err := email(r)
-	if err != nil {
-		return "", err
-	}
-	return accountOf(text), nil
-}
+// recipient finds the recipient in at most 4 KiB of the body, in one spelling: Bob@example.org and
+// bob@example.org are one inbox.
+var recipient = keyfuncs.Folded(keyfuncs.Require(keyfuncs.JSON(4096, "to", "email")))

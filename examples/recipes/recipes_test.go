@@ -82,6 +82,7 @@ func TestLoginCountsFailuresAndLocksNobodyOut(t *testing.T) {
 	for range 50 {
 		wantStatus(t, login(owner, "ann", "right:ann"), 204, "successes do not count")
 	}
+	other := "Cookie: " + strings.SplitN(login(owner, "ann", "right:ann").Header().Get("Set-Cookie"), ";", 2)[0]
 	own := "Cookie: " + strings.SplitN(login(owner, "ann", "right:ann").Header().Get("Set-Cookie"), ";", 2)[0]
 
 	statuses := map[int]int{}
@@ -96,6 +97,24 @@ func TestLoginCountsFailuresAndLocksNobodyOut(t *testing.T) {
 	wantStatus(t, login(owner, "ann", "right:ann", own), 204, "the owner, on their own device")
 	wantStatus(t, login("198.51.100.200", "bob", "guess", own), 401, "a device of ann's is none of bob's")
 	wantStatus(t, login("198.51.100.200", "", "guess"), 400, "nobody")
+
+	statuses = map[int]int{}
+	for i, spelling := range []string{"bob", "Bob", "BOB", "+bob", "bob+", "%EF%BD%82ob", "%C2%A0bob", "b%6Fb",
+		"BoB", "bOB", "boB", "bob%09"} {
+		statuses[login(fmt.Sprintf("198.51.101.%d", i), spelling, "guess").Code]++
+	}
+	if statuses[401] != 9 || statuses[429] != 3 { // one guess came before
+		t.Errorf("twelve spellings of bob got %v", statuses)
+	}
+
+	statuses = map[int]int{}
+	for i := range 100 { // whoever has stolen a device's cookie guessed without end
+		statuses[login(fmt.Sprintf("198.51.102.%d", i), "ann", "guess", own).Code]++
+	}
+	if statuses[401] != 10 || statuses[429] != 90 {
+		t.Errorf("a stolen device got %v", statuses)
+	}
+	wantStatus(t, login(owner, "ann", "right:ann", other), 204, "the owner, on another of their devices")
 
 	statuses = map[int]int{}
 	for i := range 30 {
@@ -131,15 +150,19 @@ func TestAPIKeysCannotBeInvented(t *testing.T) {
 	if got := answers(300, "k-us"); got[404] != 300 {
 		t.Errorf("internal: %v", got)
 	}
+	const peer = "Peer: 198.51.100.1"
 	before := len(m.Keys())
 	invented := map[int]int{}
 	for i := range 500 {
-		for status, n := range answers(1, fmt.Sprint("made up ", i), "Peer: 198.51.100.1") {
+		for status, n := range answers(1, fmt.Sprint("made up ", i), peer) {
 			invented[status] += n
 		}
 	}
 	if invented[401] != 10 || invented[429] != 490 || len(m.Keys()) != before+1 {
 		t.Errorf("500 invented keys got %v, and made %d keys in Redis", invented, len(m.Keys())-before)
+	}
+	if got := answers(100, "k-us", peer); got[404] != 100 {
+		t.Errorf("ten bad keys shut out a customer at their address: %v", got)
 	}
 }
 
@@ -227,13 +250,20 @@ func TestGraphQLPoints(t *testing.T) {
 	gate, _ := newGate(t)
 	app := asUser(GraphQL(gate, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	const costly = `{"query":"{ users(first: 900) { id } }"}` // 901
+	const isJSON = "Content-Type: application/json; charset=utf-8"
 	for range 11 {
-		wantStatus(t, post(t, app, "/graphql", costly, "X-User: ann"), 200, "within 10,000")
+		wantStatus(t, post(t, app, "/graphql", costly, "X-User: ann", isJSON), 200, "within 10,000")
 	}
-	wantStatus(t, post(t, app, "/graphql", costly, "X-User: ann"), 429, "beyond")
-	wantStatus(t, post(t, app, "/graphql", `{"query":"{ me }"}`, "X-User: ann"), 200, "a cheap one still fits")
-	wantStatus(t, post(t, app, "/graphql", `{"query":"{ ...f }"}`, "X-User: bob"), 400, "a fragment")
-	wantStatus(t, post(t, app, "/graphql", `[`+costly+`]`, "X-User: bob"), 400, "a batch")
+	wantStatus(t, post(t, app, "/graphql", costly, "X-User: ann", isJSON), 429, "beyond")
+	wantStatus(t, post(t, app, "/graphql", `{"query":"{ me }"}`, "X-User: ann", isJSON), 200, "a cheap one still fits")
+	wantStatus(t, post(t, app, "/graphql", `{"query":"{ ...f }"}`, "X-User: bob", isJSON), 400, "a fragment")
+	wantStatus(t, post(t, app, "/graphql", `[`+costly+`]`, "X-User: bob", isJSON), 400, "a batch")
+	// The rule read a cheap query, and the server another one.
+	const cheap, dear = `{"query":"{ me }"}`, "?query=%7Busers%28first%3A900%29%7Bid%7D%7D"
+	wantStatus(t, post(t, app, "/graphql"+dear, cheap, "X-User: bob", isJSON), 400, "a query in the URL")
+	const isForm = "Content-Type: application/x-www-form-urlencoded"
+	wantStatus(t, post(t, app, "/graphql", cheap, "X-User: bob", isForm), 400, "a form that is JSON, too")
+	wantStatus(t, post(t, app, "/graphql", cheap, "X-User: bob"), 400, "a body without a type")
 }
 
 // scripted is a connection whose client sends n messages.

@@ -19,6 +19,8 @@ type Framework struct {
 	// PerIP makes an application with the adapter's PerIP in front of GET /, which replies "ok". Nil: it
 	// has none.
 	PerIP func(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler
+	// Slash is what becomes of a request with an escaped slash: see Slash.
+	Slash Slash
 	// Fast leaves redis-server out where redistest.All is wanted. It is for another router behind an adapter
 	// that is tested on redis-server.
 	Fast bool
@@ -26,6 +28,18 @@ type Framework struct {
 	// wanted.
 	First bool
 }
+
+// Slash is what a router does with /files%2Fname where GET /files/{name} has a rule and GET /{name} has none.
+type Slash int
+
+const (
+	// SlashPasses sends it to /{name}, past the rule. A handler that reads the decoded path sees /files/name.
+	SlashPasses Slash = iota
+	// SlashSplits sends it to /files/{name}, whose rule guards it.
+	SlashSplits
+	// SlashNowhere answers 404.
+	SlashNowhere
+)
 
 // An App is a web application. In front of everything else, Build mounts a middleware that stands for
 // authentication in the framework: it stores the header UserHeader, if present, under the name UserKey.

@@ -74,6 +74,7 @@ var checks = []check{
 	{"what clients and proxies say about who calls", spoofedAddresses, mini, adapter},
 	{"what they say about it on the wire", spoofedAddressesOnTheWire, mini, pipeline},
 	{"one spelling of a path is as good as another", spellingsAreOne, mini, adapter},
+	{"an escaped slash does what the framework says", slashesAreTold, mini, adapter},
 	{"routes have budgets of their own where What says so", routesCount, mini, adapter},
 	{"a rule that is mounted twice has one budget", oneRuleOneBudget, mini, adapter},
 	{"a request that meets a rule twice is warned of", twiceIsWarnedOf, mini, adapter},
