@@ -27,6 +27,7 @@ type Config struct {
 	guards  []named[*guardSpec]
 	rules   []named[[]*ruleSpec]
 	lists   map[string]*keyfuncs.List
+	whole   bool
 }
 
 // Option tells what a program adds to its files, such as key functions of its own.
@@ -142,7 +143,7 @@ func parse(name string, data []byte, o *options) (*Config, error) {
 		file: name, options: o, keys: map[string]*namedKey{}, lists: map[string]*keyfuncs.List{},
 		scratch: core.New(client, core.WithDeadline(time.Minute)),
 	}
-	c := &Config{file: name, options: o, sum: sha256.Sum256(data)}
+	c := &Config{file: name, options: o, sum: sha256.Sum256(data), whole: checkEnd(name, data) == nil}
 	d.readAll(data, c)
 	if len(d.mistakes) > 0 {
 		sortMistakes(d.mistakes)
@@ -150,6 +151,9 @@ func parse(name string, data []byte, o *options) (*Config, error) {
 	}
 	return c, nil
 }
+
+// Whole reports whether the end of the file is marked, as [Watch] demands: YAML by a last line "...".
+func (c *Config) Whole() bool { return c.whole }
 
 // Lists returns the names of the lists of rules, in the order of the file.
 func (c *Config) Lists() []string {
@@ -188,6 +192,9 @@ type reader struct {
 	scratch  *core.Engine // on which guards are made only to hear what they say of their options
 	keys     map[string]*namedKey
 	lists    map[string]*keyfuncs.List
+	kinds    []keyKind
+	values   int // of the file
+	rules    int
 }
 
 // enough is what mistake panics with when there are so many mistakes that nobody reads more.

@@ -19,6 +19,11 @@ const (
 	maxSize = 1 << 20
 	// maxDepth is how many levels a file has at most.
 	maxDepth = 40
+	// maxValues is how many values a file has at most, and maxEntries how many guards, key functions, lists and
+	// lists of rules, each. maxRules bounds the rules of all lists.
+	maxValues  = 100_000
+	maxEntries = 1000
+	maxRules   = 5000
 	// maxMistakes is how many mistakes of a file are reported. Reading ends with the last of them.
 	maxMistakes = 100
 )
@@ -35,6 +40,27 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return data, nil
+}
+
+// checkEnd finds that the end of a file is missing: YAML cut behind a line is often YAML, with fewer rules.
+// Its end mark, a line "..." with nothing but comments behind it, is the proof that nothing is. JSON ends with
+// its brace.
+func checkEnd(file string, data []byte) error {
+	if isJSON(bytes.TrimPrefix(data, []byte("\ufeff"))) {
+		return nil
+	}
+	lines := strings.Split(strings.TrimRight(string(data), " \t\r\n"), "\n")
+	for i := len(lines) - 1; i > 0; i-- {
+		line := strings.TrimSpace(lines[i])
+		if lines[i] == line && line == "..." || lines[i] == "...\r" {
+			return nil
+		}
+		if line != "" && line[0] != '#' {
+			break
+		}
+	}
+	const text = `the file does not end with a line "...", as one that is followed does: it may have been cut`
+	return &Error{[]Mistake{{File: file, Line: len(lines), Text: text}}}
 }
 
 // document returns the root of a file, or nil if the file has mistakes that leave nothing to look at.
@@ -130,7 +156,10 @@ func (d *reader) syntax(err error) {
 // checkNodes finds what a file of rules must not have anywhere. Aliases can make a small file huge, and of a
 // name that comes twice only one would count. It returns false when looking on makes no sense.
 func (d *reader) checkNodes(at string, n *yaml.Node, depth int) bool {
-	switch {
+	switch d.values++; {
+	case d.values > maxValues:
+		d.mistake(at, n, "more than %d values", maxValues)
+		return false
 	case depth > maxDepth:
 		d.mistake(at, n, "nested deeper than %d levels", maxDepth)
 		return false

@@ -58,7 +58,7 @@ func ExampleLive_Set() {
 	path := filepath.Join(folder, "rules.yaml")
 	write := func(guard string) {
 		file := "guards:\n  " + guard + ": {sliding_window: {limits: 100/min}}\n" +
-			"rules:\n  site: [{guard: " + guard + ", who: ip}]\n"
+			"rules:\n  site: [{guard: " + guard + ", who: ip}]\n...\n"
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 			log.Fatal(err)
 		}

@@ -220,6 +220,17 @@ func listOf[T any](of form[T], lone bool) form[[]T] {
 	}}
 }
 
+// atMost is a list that is not read if it is longer.
+func atMost[T any](most int, of form[[]T]) form[[]T] {
+	return form[[]T]{of.schema, func(d *reader, at string, n *yaml.Node) ([]T, bool) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) > most {
+			d.mistake(at, n, "a list of %d: use at most %d", len(n.Content), most)
+			return nil, false
+		}
+		return of.read(d, at, n)
+	}}
+}
+
 // named is a value under a name.
 type named[T any] struct {
 	name, at string
@@ -236,6 +247,10 @@ func tableOf[T any](what string, of form[T]) form[[]named[T]] {
 	return form[[]named[T]]{s, func(d *reader, at string, n *yaml.Node) ([]named[T], bool) {
 		if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 			d.mistake(at, n, "found %s: want a mapping of names to %s", foundOrEmpty(n), what)
+			return nil, false
+		}
+		if given := len(n.Content) / 2; given > maxEntries {
+			d.mistake(at, n, "%d %s: use at most %d", given, what, maxEntries)
 			return nil, false
 		}
 		all := true

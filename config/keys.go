@@ -105,7 +105,7 @@ func severalKeys(name, doc string, f func(...keyfuncs.Func) keyfuncs.Func) keyKi
 	s := schema{"type": "array", "minItems": 1, "items": schema{"$ref": "#/$defs/key"}}
 	return keyKind{name: name, doc: doc, argument: s,
 		read: func(d *reader, at string, n *yaml.Node) (key, bool) {
-			keys, ok := listOf(anyKey(), false).read(d, at, n)
+			keys, ok := atMost(maxKey, listOf(anyKey(), false)).read(d, at, n)
 			if !ok {
 				return key{}, false
 			}
@@ -244,7 +244,7 @@ func (d *reader) key(at string, n *yaml.Node) (key, bool) {
 	if k, ok := d.keys[name]; ok {
 		return d.named(at, n, name, k)
 	}
-	for _, kind := range keyKinds() {
+	for _, kind := range d.keyKinds() {
 		if kind.name != name {
 			continue
 		}
@@ -261,7 +261,7 @@ func (d *reader) key(at string, n *yaml.Node) (key, bool) {
 // keyWith reads a function with its argument.
 func (d *reader) keyWith(at string, name, argument *yaml.Node) (key, bool) {
 	at = join(at, name.Value)
-	for _, kind := range keyKinds() {
+	for _, kind := range d.keyKinds() {
 		switch {
 		case kind.name != name.Value:
 			continue
@@ -277,6 +277,14 @@ func (d *reader) keyWith(at string, name, argument *yaml.Node) (key, bool) {
 	}
 	d.mistake(at, name, "%s", unknown("key function", name.Value, d.keyNames(false)))
 	return key{}, false
+}
+
+// keyKinds returns the key functions that a file can name, made once for each file.
+func (d *reader) keyKinds() []keyKind {
+	if d.kinds == nil {
+		d.kinds = keyKinds()
+	}
+	return d.kinds
 }
 
 // keyNames returns what may stand for a key function, alone or in front of an argument.

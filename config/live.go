@@ -54,8 +54,9 @@ type State struct {
 // returns the error of [Load] or [Config.Build] if the first file is bad.
 //
 // The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
-// file is good, the next request passes the new rules; a request that has entered is settled by the rules
-// that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger
+// file is good and whole, the next request passes the new rules: YAML ends with a line "...", since a file
+// that was cut before it may be a valid one with fewer rules. A request that has entered is settled by the
+// rules that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger
 // and [WithNotify] hear of it, and [Live.State] says so until there is a good file.
 //
 // A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
@@ -141,6 +142,9 @@ func (l *Live) reload(data []byte, err error) error {
 func (l *Live) load(data []byte, before *Set) (*Set, error) {
 	l.seen = sha256.Sum256(data)
 	c, err := parse(l.path, data, l.options)
+	if err == nil && !c.whole {
+		err = checkEnd(l.path, data)
+	}
 	if err != nil {
 		return nil, err
 	}

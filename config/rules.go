@@ -378,6 +378,18 @@ func anyList() form[*keyfuncs.List] {
 	return form[*keyfuncs.List]{listFields.schema, read}
 }
 
+// rulesForm is a list of rules. All lists together have no more than maxRules.
+func rulesForm() form[[]*ruleSpec] {
+	of := atMost(maxEntries, listOf(anyRule(), false))
+	return form[[]*ruleSpec]{of.schema, func(d *reader, at string, n *yaml.Node) ([]*ruleSpec, bool) {
+		if d.rules += len(n.Content); n.Kind == yaml.SequenceNode && d.rules > maxRules {
+			d.mistake(at, n, "more than %d rules in all", maxRules)
+			return nil, false
+		}
+		return of.read(d, at, n)
+	}}
+}
+
 // section is one of the members of a file.
 type section struct {
 	name, doc string
@@ -391,7 +403,7 @@ func sections() []section {
 		{"guards", "The guards by name. The name is a part of their keys in Redis.",
 			tableOf("guards", anyGuard()).schema},
 		{"rules", "Lists of rules by name. A program mounts each list by its name.",
-			tableOf("lists of rules", listOf(anyRule(), false)).schema},
+			tableOf("lists of rules", rulesForm()).schema},
 	}
 }
 
@@ -426,7 +438,7 @@ func (d *reader) read(root *yaml.Node, c *Config) {
 		}
 	}
 	if n := child(root, "rules"); n != nil {
-		c.rules, _ = tableOf("lists of rules", listOf(anyRule(), false)).read(d, "rules", n)
+		c.rules, _ = tableOf("lists of rules", rulesForm()).read(d, "rules", n)
 	} else {
 		d.mistake("", root, "rules is missing: without a list of rules the file guards nothing")
 	}

@@ -39,8 +39,16 @@ func newFile(t *testing.T, text string) file {
 	return f
 }
 
-// write replaces the file at once, as editors do.
+// end is the last line of a file that is followed.
+const end = "...\n"
+
+// write replaces the file at once, as editors do, by a whole one.
 func (f file) write(t *testing.T, text string) {
+	t.Helper()
+	f.writeAsIs(t, text+end)
+}
+
+func (f file) writeAsIs(t *testing.T, text string) {
 	t.Helper()
 	if err := os.WriteFile(f.path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -202,7 +210,7 @@ func TestHalfAFileIsNotInForce(t *testing.T) {
 		for range 3 { // each look finds another half
 			f.write(t, half)
 			<-time.After(interval)
-			f.write(t, whole[:len(whole)-1])
+			f.writeAsIs(t, whole[:len(whole)-1]+"\n"+end)
 			<-time.After(interval)
 		}
 		if n := changes(); n != 0 {
@@ -215,6 +223,43 @@ func TestHalfAFileIsNotInForce(t *testing.T) {
 			t.Errorf("%d changes, %v: want the whole file in force after two looks", n, live.State().Err)
 		}
 	})
+}
+
+// TestAFileThatStaysCutIsNotInForce: where a file was cut behind a line and stayed so, what was left of it was
+// in force, with the last rules gone.
+func TestAFileThatStaysCutIsNotInForce(t *testing.T) {
+	const text = "guards:\n  a: {sliding_window: {limits: 100/h}}\n" +
+		"  b:\n    sliding_window:\n      limits: 10/h\n" +
+		"rules:\n  r:\n    - guard: a\n      who: ip\n      on_outage: closed\n    - guard: b\n      who: ip\n" + end
+	f := newFile(t, perHour(1))
+	live := watch(t, core.NewMemory(quiet), f)
+	valid := 0
+	for cut := range len(text) - 1 {
+		f.writeAsIs(t, text[:cut])
+		err := live.Reload()
+		if state := live.State(); err == nil || state.Err == nil || state.Changes != 0 {
+			t.Fatalf("%q is in force: %v, %+v", text[:cut], err, state)
+		}
+		if strings.Contains(err.Error(), `does not end with a line "..."`) {
+			valid++
+		}
+	}
+	if valid == 0 {
+		t.Error("no beginning of the file is valid: it proves nothing")
+	}
+	f.writeAsIs(t, text[:len(text)-1]) // whole, but for the end of the last line
+	if err := live.Reload(); err != nil || live.State().Changes != 1 {
+		t.Errorf("the whole file: %v", err)
+	}
+	f.writeAsIs(t, `{"guards": {"g": {"sliding_window": {"limits": "1/h"}}},
+		"rules": {"r": [{"guard": "g", "who": "ip"}]}}`)
+	if err := live.Reload(); err != nil || live.State().Changes != 2 {
+		t.Errorf("JSON: %v", err)
+	}
+	f.writeAsIs(t, perHour(3))
+	if _, err := config.Watch(t.Context(), core.NewMemory(quiet), f.path); err == nil {
+		t.Error("a first file without its end is followed")
+	}
 }
 
 // TestAListThatIsMountedStays: a file without it would let requests pass that were guarded before.

@@ -12,8 +12,8 @@ var credentials = []string{"authorization", "authentication", "cookie", "token",
 
 // credentialWords are words of such names, between what is no letter: X-Auth-Key, X-SSL-Client-Cert.
 var credentialWords = []string{"auth", "authn", "authz", "key", "keys", "cert", "certs", "otp", "totp", "mfa",
-	"pass", "passwd", "passcode", "pwd", "pin", "sig", "hmac", "sid", "sso", "saml", "assertion", "bearer", "dpop",
-	"ticket"}
+	"pass", "passwd", "passcode", "pwd", "pin", "sig", "hmac", "sid", "sso", "saml", "assertion", "bearer",
+	"dpop", "ticket"}
 
 // credentialEnds are ends of words of such names: X-Authkey, Phpsessid.
 var credentialEnds = []string{"auth", "key", "cert", "otp", "sid", "pwd"}

@@ -48,15 +48,16 @@
 //
 // Left out are Accept-Encoding, the certificates of clients, and the fields that hold credentials: those
 // whose name contains authorization, authentication, cookie, token, secret, password, passphrase, session,
-// jwt, credential, signature, certificate, csrf or xsrf, those with a word such as auth, key, cert, otp, pass,
-// pin, sig or sid (X-Auth-Key, X-Client-Cert, but not Idempotency-Key), and those in Options.Credentials. A
-// middleware that judges by one of these, such as a CSRF protection by tokens, belongs outside the rule, and
-// has to let pass what has a [Principal].
+// jwt, credential, signature, certificate, csrf or xsrf, those with a word such as auth, key, cert, otp,
+// pass, pin, sig or sid (X-Auth-Key, X-Client-Cert, but not Idempotency-Key), and those in
+// Options.Credentials. A middleware that judges by one of these, such as a CSRF protection by tokens,
+// belongs outside the rule, and has to let pass what has a [Principal].
 //
 // What is stored is sealed with Options.Secrets. Without them it is readable in Redis, so then do not defer
-// requests with a secret in the body, the query or another field. A request with a longer body is refused as without Defer, and so is one that with its header
-// is longer than delay.Options.MaxPayload, that has a field which is not UTF-8, that upgrades the connection,
-// that would wait for longer than Options.MaxWait, or that cannot be stored because Redis is unavailable.
+// requests with a secret in the body, the query or another field. A request with a longer body is refused
+// as without Defer, and so is one that with its header is longer than delay.Options.MaxPayload, that has a
+// field which is not UTF-8, that upgrades the connection, that would wait for longer than Options.MaxWait,
+// or that cannot be stored because Redis is unavailable.
 //
 // # Who can write to Redis
 //

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// stored is a request in the queue: the payload of its task is this as one line of JSON, and the body, sealed.
+// stored is a request in the queue: the payload of its task is this as one line of JSON and the body, sealed.
 // It has all by which the request is judged, so that it is judged alike when it runs.
 type stored struct {
 	Method    string      `json:"method"`

@@ -126,7 +126,7 @@ func ExampleFollow() {
 	path := filepath.Join(folder, "rules.yaml")
 	allow := func(n int) {
 		text := fmt.Sprintf("guards:\n  site: {sliding_window: {limits: %d/min}}\n"+
-			"rules:\n  everywhere: [{guard: site, who: ip}]\n", n)
+			"rules:\n  everywhere: [{guard: site, who: ip}]\n...\n", n)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			panic(err)
 		}

@@ -176,7 +176,7 @@ func TestOperatorsSeeQueues(t *testing.T) {
 		}
 	}
 	d.want(get("/"), 200, `{"guards":[{"name":"mails","kind":"queue","actions":["counts","peek","find",`+
-		`"cancel","reschedule","retry","discard"]}]}`)
+		`"contents","cancel","reschedule","retry","discard"]}]}`)
 	d.want(get("/mails/counts"), 200, `{"pending":0,"due":0,"running":0,"dead":2}`)
 	for _, look := range []*http.Request{get("/mails/peek", "state=dead"), get("/mails/find", "id=a")} {
 		if w := d.send(look); w.Code != 200 || !strings.Contains(w.Body.String(), `"reason":"no paper"`) {

@@ -85,7 +85,7 @@ func (h *Handler) cards(r *keyfuncs.Request) []card {
 		for _, g := range h.glances[t.Name] {
 			a := g.action
 			a.Fields = maps.Clone(a.Fields)
-			if _, err := h.options.Authorize(r, a); err == nil {
+			if _, err := h.may(r, a); err == nil {
 				c.Glances = append(c.Glances, g.look(ctx))
 			}
 		}

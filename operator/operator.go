@@ -40,7 +40,8 @@ type Options struct {
 	// Figures are the live figures of the guards, or nil. They must be an observer of their engine.
 	Figures *Figures
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
-	// error denies the request with 403 and is logged, for each action the first one and then one per minute.
+	// error, or no name, denies the request with 403 and is logged, for each action the first one and then one
+	// per minute.
 	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
 	// once. For the page of the list it is also called for each action that is shown there; those that it
 	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
@@ -71,7 +72,8 @@ type Action struct {
 	Guard string
 	// Name is the name of the action, such as "peek" or "restock". It is empty for the list of guards.
 	Name string
-	// Changes reports whether the action changes something. An action that only reads does not.
+	// Changes reports whether the action changes something, or shows what users have sent, such as the contents
+	// of a task: both are recorded. An action that only reads does not.
 	Changes bool
 	// Fields are the fields of the request, such as "actor", as unparsed text.
 	Fields map[string]string
@@ -329,12 +331,24 @@ func (h *Handler) find(a Action) *kit.Operation {
 
 func (h *Handler) authorize(w http.ResponseWriter, r *keyfuncs.Request, a Action) (operator string, ok bool) {
 	a.Fields = maps.Clone(a.Fields)
-	operator, err := h.options.Authorize(r, a)
+	operator, err := h.may(r, a)
 	if err != nil {
 		h.logDenied(r.Context(), a, err)
 		h.fail(w, r, http.StatusForbidden, "You are not allowed to do this.")
 	}
 	return operator, err == nil
+}
+
+// errNameless denies what nobody would have done: the audit would have no name.
+var errNameless = errors.New("operator: Authorize returned no name and no error: return the name of who is " +
+	"logged in, or an error")
+
+// may asks Authorize.
+func (h *Handler) may(r *keyfuncs.Request, a Action) (operator string, err error) {
+	if operator, err = h.options.Authorize(r, a); err == nil && operator == "" {
+		err = errNameless
+	}
+	return operator, err
 }
 
 // logDenied logs the first denial of each action, and then one per minute: anyone can cause them.

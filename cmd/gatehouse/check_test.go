@@ -12,7 +12,7 @@ func TestCheckReportsEveryMistake(t *testing.T) {
 rules:
   api: [{guard: sight, who: ip}]
 `)
-	gatehouse(t, nil, "", "check", good).want(t, 0, good+": ok, with 4 guards and 3 lists of rules\n", "")
+	gatehouse(t, nil, "", "check", good).want(t, 0, good+": ok, with 4 guards and 3 lists of rules", "")
 	a := gatehouse(t, nil, "", "check", good, bad)
 	a.want(t, 1, bad+":2:", "")
 	if !strings.Contains(a.out, bad+":4:") || !strings.Contains(a.out, good+": ok") {

@@ -74,6 +74,7 @@ type checked struct {
 	Guards   []string         `json:"guards"`
 	Lists    []string         `json:"lists"`
 	Mistakes []config.Mistake `json:"mistakes"`
+	Whole    bool             `json:"whole"` // it ends as config.Watch demands
 }
 
 func check(_ context.Context, e *env, fs *flag.FlagSet, parse func() ([]string, error)) error {
@@ -110,8 +111,12 @@ func writeChecked(w io.Writer, found checked) {
 		_, _ = fmt.Fprintln(w, mistake)
 	}
 	if len(found.Mistakes) == 0 {
-		_, _ = fmt.Fprintf(w, "%s: ok, with %s and %s of rules\n", found.File, count(len(found.Guards), "guard"),
-			count(len(found.Lists), "list"))
+		note := ""
+		if !found.Whole {
+			note = `; config.Watch also wants a last line "..."`
+		}
+		_, _ = fmt.Fprintf(w, "%s: ok, with %s and %s of rules%s\n", found.File, count(len(found.Guards), "guard"),
+			count(len(found.Lists), "list"), note)
 	}
 }
 
@@ -128,6 +133,7 @@ func checkFile(file string, own []config.Option) (checked, error) {
 	result := checked{File: file, Guards: []string{}, Lists: []string{}, Mistakes: []config.Mistake{}}
 	cfg, err := config.Load(file, own...)
 	if err == nil {
+		result.Whole = cfg.Whole()
 		result.Guards, result.Lists = append(result.Guards, cfg.Guards()...), append(result.Lists, cfg.Lists()...)
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // nobody calls it
 		defer rdb.Close()

@@ -122,7 +122,7 @@ func run(ctx context.Context, e *env, args []string) int {
 			return e.exitCode(c.name, e.runCommand(ctx, c, args))
 		}
 	}
-	_, _ = fmt.Fprintf(e.errs, "gatehouse: there is no command %q: gatehouse help lists them\n", name)
+	e.tell(fmt.Sprintf("gatehouse: there is no command %q: gatehouse help lists them\n", name))
 	return exitFailed
 }
 
@@ -170,14 +170,17 @@ func (e *env) exitCode(command string, err error) int {
 	case errors.Is(err, errProblem):
 		return exitProblem
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(e.errs, "gatehouse %s: %v (gatehouse help %[1]s lists the flags)\n", command, err)
+		e.tell(fmt.Sprintf("gatehouse %s: %v (gatehouse help %[1]s lists the flags)\n", command, err))
 	case errors.Is(err, context.Canceled):
-		_, _ = fmt.Fprintf(e.errs, "gatehouse %s: interrupted\n", command)
+		e.tell(fmt.Sprintf("gatehouse %s: interrupted\n", command))
 	default:
-		_, _ = fmt.Fprintf(e.errs, "gatehouse %s: %v\n", command, err)
+		e.tell(fmt.Sprintf("gatehouse %s: %v\n", command, err))
 	}
 	return exitFailed
 }
+
+// tell writes to people, beside the result.
+func (e *env) tell(text string) { _, _ = io.WriteString(e.errs, unobtrusive(text)) }
 
 func writeHelp(w io.Writer) {
 	_, _ = fmt.Fprint(w, "usage: gatehouse COMMAND [flags] [operands]\n\n")
@@ -193,7 +196,7 @@ func (e *env) write(result any, text func(w io.Writer)) error {
 	if !e.json {
 		var b strings.Builder
 		text(&b)
-		_, err := io.WriteString(e.out, b.String())
+		_, err := io.WriteString(e.out, unobtrusive(b.String()))
 		return err
 	}
 	var b bytes.Buffer
@@ -207,13 +210,13 @@ func (e *env) write(result any, text func(w io.Writer)) error {
 	return err
 }
 
-// unobtrusive escapes what may steer a terminal or turn the direction of its text, and stands in strings of
-// JSON as it is: users choose such texts.
+// unobtrusive escapes what may steer a terminal or turn the direction of its text, as JSON does: users choose
+// such texts. All that the command writes passes it.
 func unobtrusive(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		switch {
-		case r == '\n' || unicode.IsPrint(r):
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
 			b.WriteRune(r)
 		default:
 			for _, unit := range utf16.Encode([]rune{r}) {

@@ -381,7 +381,7 @@ func (e *env) confirm(f *guardFlags, what string) error {
 	if f.yes {
 		return nil
 	}
-	_, _ = fmt.Fprintf(e.errs, "%s: go on? [y/N] ", what)
+	e.tell(what + ": go on? [y/N] ")
 	line, err := bufio.NewReader(e.in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
 		return nil

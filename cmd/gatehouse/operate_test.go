@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -204,4 +205,32 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 		run(append([]string{"-desk", "desk", "decide", "value=many", "-yes"}, ann...)...).want(t, 2, "",
 			"want units/window")
 	})
+}
+
+// TestNoTextOfAUserSteersATerminal: members of objects in results, and errors, were written as they were.
+func TestNoTextOfAUserSteersATerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "a\u009b31mb\u202ec\x1b[2Jd"
+	for name, result := range map[string]any{
+		"text":   map[string]any{"actor": evil},
+		"list":   map[string]any{"path": []string{evil}},
+		"object": map[string]any{"fields": map[string]string{evil: evil}},
+		"name":   map[string]any{evil: 1},
+		"all":    []map[string]any{{"of": map[string]any{"who": []any{evil}}}},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			var out strings.Builder
+			e := &env{out: &out, json: asJSON}
+			if err := e.writeResult(result); err != nil || !strings.Contains(out.String(), `\u202e`) ||
+				strings.ContainsAny(out.String(), "\u009b\u202e\x1b") {
+				t.Errorf("%s: %q, %v", name, out.String(), err)
+			}
+		}
+	}
+	var errs strings.Builder
+	e := &env{errs: &errs}
+	code := e.exitCode("peek", errors.New(evil))
+	if code != 2 || strings.ContainsAny(errs.String(), "\u009b\u202e\x1b") {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
 }

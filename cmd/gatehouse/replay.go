@@ -158,7 +158,12 @@ func replay(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]strin
 		return err
 	}
 	if f.csv {
-		return report.writeCSV(e.out)
+		var b strings.Builder
+		if err := report.writeCSV(&b); err != nil {
+			return err
+		}
+		_, err := io.WriteString(e.out, unobtrusive(b.String()))
+		return err
 	}
 	return e.write(report, report.write)
 }

@@ -27,6 +27,7 @@ func (q *Queue) Describe() kit.Description {
 			{Name: "peek", Fields: []kit.Field{{Name: "state", Required: true,
 				Hint: "pending, running or dead"}}, Run: q.peeked},
 			{Name: "find", Fields: id, Run: q.found},
+			{Name: "contents", Changes: true, Reversible: true, Fields: id, Run: q.contents},
 			byID("cancel", false, q.Cancel),
 			{Name: "reschedule", Changes: true, Reversible: true,
 				Fields: append(id[:1:1], kit.Field{Name: "in", Kind: kit.FieldDuration, Required: true,
@@ -52,8 +53,18 @@ func (q *Queue) peeked(ctx context.Context, in kit.Input) (any, error) {
 	return all, err
 }
 
-// found is what an operator sees of a task: with the beginning of its payload or result.
+// found is what an operator sees of a task.
 func (q *Queue) found(ctx context.Context, in kit.Input) (any, error) {
+	s, err := q.Find(ctx, in.Text("id"))
+	if err != nil {
+		return nil, err
+	}
+	return shown(s), nil
+}
+
+// contents is found with the beginning of the payload or the result. Users have sent these, so whoever looks
+// is recorded, as whoever changes something is.
+func (q *Queue) contents(ctx context.Context, in kit.Input) (any, error) {
 	s, err := q.Find(ctx, in.Text("id"))
 	if err != nil {
 		return nil, err
@@ -62,7 +73,6 @@ func (q *Queue) found(ctx context.Context, in kit.Input) (any, error) {
 	for name, body := range map[string][]byte{"payload": s.Payload, "result": s.Result} {
 		if len(body) > 0 {
 			figures[name] = strings.ToValidUTF8(string(body[:min(len(body), shownBytes)]), "\uFFFD")
-			figures[name+"_bytes"] = len(body)
 		}
 	}
 	return figures, nil
@@ -71,6 +81,11 @@ func (q *Queue) found(ctx context.Context, in kit.Input) (any, error) {
 func shown(s Status) map[string]any {
 	figures := map[string]any{"id": s.ID, "state": s.State, "try": s.Try,
 		"at": s.At.UTC().Format(time.RFC3339Nano)}
+	for name, body := range map[string][]byte{"payload": s.Payload, "result": s.Result} {
+		if len(body) > 0 {
+			figures[name+"_bytes"] = len(body)
+		}
+	}
 	if !s.Ends.IsZero() {
 		figures["ends"] = s.Ends.UTC().Format(time.RFC3339Nano)
 	}

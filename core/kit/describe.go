@@ -236,7 +236,8 @@ func StandardAnswers(reasons ...core.Reason) []Answer {
 type Operation struct {
 	// Name is the operation's name, in lower-case letters and hyphens, such as "peek".
 	Name string
-	// Changes reports whether the operation changes anything. Changes are recorded.
+	// Changes reports whether the operation changes anything, or shows what only those may see who may change
+	// things, such as the contents of a task. It is recorded.
 	Changes bool
 	// Reversible reports whether another operation takes the change back, or it does no harm. Pages ask for a
 	// confirmation of all other changes.
