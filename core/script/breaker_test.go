@@ -221,8 +221,10 @@ func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 		if err := s.g.Settle(t.Context(), d, core.Rollback); err == nil {
 			t.Fatal("the refund was made")
 		}
-		if waited := time.Since(begun); waited != s.e.Deadline() {
-			t.Errorf("waited %v, want the %v of a check", waited, s.e.Deadline())
+		// Settle has no end of its caller's, so it shares a timer with checks: up to a 16th earlier.
+		deadline := s.e.Deadline()
+		if waited := time.Since(begun); waited > deadline || waited < deadline-deadline/16 {
+			t.Errorf("waited %v, want the %v of a check", waited, deadline)
 		}
 		s.set(allows)
 		for s.check(t) != nil {
