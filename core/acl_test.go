@@ -430,6 +430,8 @@ func everyOperation(r *aclRun) {
 	r.must(err)
 	_, err = calls.Audit(r.ctx, acme)
 	r.must(err)
+	_, err = calls.Ended(r.ctx, acme)
+	r.must(err)
 	_, _, err = calls.Export(r.ctx, acme, 0)
 	r.must(err)
 	_, err = calls.Restore(r.ctx, acme, time.Now(), 1, "ops", "")

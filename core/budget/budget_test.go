@@ -395,16 +395,19 @@ func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 // before than Redis remembers. As long as it remembers the attempt, it knows that the charge has not run.
 func TestAChargeThatHasNotRunIsNotTakenForOneThatHas(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		faults := redistest.NewFaults(t)
+		b.Client = b.NewClientWith(t, faults)
 		g, _ := newBudget(t, b, plan{"acme": monthly(1, Metered)})
 		var d core.Decision
 		for range 70 {
 			d = guardtest.Check(t, g, of(1, "acme", "", ""))
 		}
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := g.Spend(over, d, 5); err == nil {
-			t.Error("a call whose context is over is no error")
+		faults.Refuse(true)
+		faults.CutAll()
+		if err := g.Spend(t.Context(), d, 5); err == nil {
+			t.Error("a call that reached no server is no error")
 		}
+		faults.Heal()
 		for range 2 {
 			if err := g.Spend(t.Context(), d, 5); err != nil {
 				t.Fatal(err)

@@ -588,8 +588,9 @@ func TestQuotaDayRolled(t *testing.T) {
 		}))
 		g := New(e, "q", daily(2))
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Item: "a7"})
-		if guardtest.WantReason(t, d, core.ReasonDayRolled); d.RetryAfter != time.Second || asked != 2 {
-			t.Errorf("%+v after %d calls: want a retry in a second after 2", d, asked)
+		if guardtest.WantReason(t, d, core.ReasonDayRolled); d.RetryAfter != time.Second || asked != 3 {
+			t.Errorf("%+v after %d looks at the clock: want a retry in a second after 3, of the process and two calls",
+				d, asked)
 		}
 		guardtest.Settle(t, g, d, core.Rollback)
 		if _, _, err := g.Used(t.Context(), core.Attempt{Actor: "ann"}); !errors.Is(err, errRolled) {
