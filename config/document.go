@@ -43,8 +43,8 @@ func readFile(path string) ([]byte, error) {
 }
 
 // checkEnd finds that the end of a file is missing: YAML cut behind a line is often YAML, with fewer rules.
-// Its end mark, a line "..." with nothing but comments behind it, is the proof that nothing is. JSON ends with
-// its brace.
+// Its end mark, a line "..." with nothing but comments behind it, is the proof that nothing is. JSON ends
+// with its brace.
 func checkEnd(file string, data []byte) error {
 	if isJSON(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 		return nil

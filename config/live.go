@@ -56,8 +56,8 @@ type State struct {
 // The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
 // file is good and whole, the next request passes the new rules: YAML ends with a line "...", since a file
 // that was cut before it may be a valid one with fewer rules. A request that has entered is settled by the
-// rules that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's logger
-// and [WithNotify] hear of it, and [Live.State] says so until there is a good file.
+// rules that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's
+// logger and [WithNotify] hear of it, and [Live.State] says so until there is a good file.
 //
 // A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
 // One that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their logs.

@@ -40,7 +40,8 @@ func TestBuyersAtTheEndOfATimeout(t *testing.T) {
 		var all sync.WaitGroup
 		inner := nethttpmw.HTTP(rule)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			end, _ := r.Context().Deadline()
-			time.Sleep(time.Until(end) - rand.N(limit/15)) // a confirmation takes as long on a busy machine
+			// The edge of a real timeout: a confirmation takes as long on a busy machine.
+			time.Sleep(time.Until(end) - rand.N(limit/15)) //nolint:forbidigo // see above
 			w.WriteHeader(http.StatusCreated)
 		}))
 		app := http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

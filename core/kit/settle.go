@@ -65,8 +65,9 @@ func Settling(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// Settle tells the guard how an attempt ended, as Guard.Settle does, whether or not ctx has ended, and releases the place. When the guard
-// fails, Settle retries in the background, as [Place.SettleLater] describes.
+// Settle tells the guard how an attempt ended, as Guard.Settle does, whether or not ctx has ended, and
+// releases the place. When the guard fails, Settle retries in the background, as [Place.SettleLater]
+// describes.
 func (p *Place) Settle(ctx context.Context, g core.Guard, d core.Decision, end core.Ending) {
 	p.Settled(g, d, end, g.Settle(Settling(ctx), d, end))
 }

@@ -44,7 +44,8 @@ type ackedCall struct {
 	maybe  atomic.Bool // a sending may have run
 }
 
-// said is the reply to wait after, once it has arrived. A detached round may set it after its caller has left.
+// said is the reply to wait after, once it has arrived. A detached round may set it after its caller has
+// left.
 type said struct{ reply atomic.Pointer[any] }
 
 // RunAcked is [Runner.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for

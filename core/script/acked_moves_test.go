@@ -77,7 +77,7 @@ func TestAWaitThatIsRefusedIsRepeated(t *testing.T) {
 	const deadline = 100 * time.Millisecond
 	never := func(int) error { return nil }
 	for _, text := range []string{"MOVED 1 192.0.2.2:6379", "ASK 1 192.0.2.2:6379", "TRYAGAIN Multiple keys"} {
-		refused := refusedWith(text)
+		refused := refusedError(text)
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &waits{script: never, wait: func(n int) error {
@@ -129,7 +129,7 @@ func TestAnAckedCallThatMayHaveRunBeforeItsSlotMovedIsUndone(t *testing.T) {
 			if n == 1 {
 				return io.EOF
 			}
-			return refusedWith("TRYAGAIN Multiple keys request during rehashing of slot")
+			return refusedError("TRYAGAIN Multiple keys request during rehashing of slot")
 		}}
 		if _, err := w.runAcked(t, 100*time.Millisecond); err == nil || script.NotRun(err) {
 			t.Errorf("%v: is taken for a call that has not run", err)
@@ -137,10 +137,10 @@ func TestAnAckedCallThatMayHaveRunBeforeItsSlotMovedIsUndone(t *testing.T) {
 	})
 }
 
-type refusedWith string
+type refusedError string
 
-func (r refusedWith) Error() string { return string(r) }
-func (r refusedWith) RedisError()   {}
+func (r refusedError) Error() string { return string(r) }
+func (r refusedError) RedisError()   {}
 
 // gate stops calls at a step of theirs until something has happened.
 type gate struct {

@@ -83,7 +83,8 @@ func TestAFailureCostsTheSameHoweverManyABuyerHas(t *testing.T) {
 	g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{})
 	openSale(t, g, "tv", Sale{Stock: 1000, PerBuyer: 500, Hold: time.Minute})
 	for i := range 550 {
-		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: fmt.Sprint("an order of ann's ", i)})
+		order := fmt.Sprint("an order of ann's ", i)
+		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: order})
 		guardtest.WantReason(t, d, core.ReasonOK)
 		guardtest.Settle(t, g, d, core.Rollback)
 	}

@@ -49,9 +49,8 @@ type Event struct {
 type EventKind string
 
 // The kinds of events. A reservation is first held, then sold, cancelled or expired. One that was sold while
-// its answer was lost is withdrawn and cancelled at once: see core.Revoke. An expired reservation may still be
-// sold ([Event].Late). A cancelled or expired one may be held again under the same
-// operation ID.
+// its answer was lost is withdrawn and cancelled at once: see core.Revoke. An expired reservation may still
+// be sold ([Event].Late). A cancelled or expired one may be held again under the same operation ID.
 const (
 	// EventOpened: Open put the item on sale. It is the first event of a sale.
 	EventOpened EventKind = "opened"

@@ -348,11 +348,10 @@ func StateOf(d core.Decision) State {
 }
 
 // Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, as a decision or an
-// order has them. All three have to be there. An expired reservation is still sold while units are left, those of
-// other expired reservations included. The
-// decision's reason is ReasonOK (replayed when it was sold before), ReasonGone or ReasonNotReady. An
-// ErrUnconfirmed means that too few replicas have the sale; it is certain once another call of Confirm
-// succeeds.
+// order has them. All three have to be there. An expired reservation is still sold while units are left,
+// those of other expired reservations included. The decision's reason is ReasonOK (replayed when it was sold
+// before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it is
+// certain once another call of Confirm succeeds.
 //
 // IDs can be guessed where clients choose them, so an ID of another buyer is ReasonGone, as one that nobody
 // has used. A payment that names the order only is looked up first: the order has the buyer.
@@ -375,7 +374,8 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 // when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot be confirmed any more, and
 // its ID stays its buyer's, who may reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.cancelBy(ctx, g.runYes, g.cancelArgs(""), core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
+	return g.cancelBy(ctx, g.runYes, g.cancelArgs(""),
+		core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
 
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows

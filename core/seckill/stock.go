@@ -146,8 +146,8 @@ func (s *stock) ask(ctx context.Context, a core.Attempt) (any, error) {
 	}, seckillReserveScript, keys, args...)
 }
 
-// end confirms or cancels a reservation. A script takes back a bounded number of expired holds, so it is asked
-// again while there may be more.
+// end confirms or cancels a reservation. A script takes back a bounded number of expired holds, so it is
+// asked again while there may be more.
 func (s *stock) end(ctx context.Context, e ending, a core.Attempt) (core.Decision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.g.Engine().SettleTimeout())
 	defer cancel()
@@ -158,7 +158,9 @@ func (s *stock) end(ctx context.Context, e ending, a core.Attempt) (core.Decisio
 	return d, err
 }
 
-func (s *stock) endOnce(ctx context.Context, e ending, a core.Attempt) (d core.Decision, more bool, err error) {
+func (s *stock) endOnce(
+	ctx context.Context, e ending, a core.Attempt,
+) (d core.Decision, more bool, err error) {
 	d = core.Decision{Guard: s.g.Name(), Attempt: core.Attempt{Resource: a.Resource, ID: a.ID}}
 	args := append([]any{script.Encode(a.ID)}, e.args(a)...)
 	value, err := e.run(ctx, s.g.Engine().SettleTimeout(), e.script, s.keys(), args...)
@@ -202,8 +204,8 @@ func (s *stock) sweep(ctx context.Context) (int, error) {
 	return int(swept), r.Err
 }
 
-// restock changes the stock, once per ID. The reason is that of the script. Like end, it asks again while there
-// may be more expired holds.
+// restock changes the stock, once per ID. The reason is that of the script. Like end, it asks again while
+// there may be more expired holds.
 func (s *stock) restock(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, err error) {

@@ -67,7 +67,7 @@ func TestALaterOpeningBeginsANewRoom(t *testing.T) {
 			}
 		}
 		clock.Advance(time.Hour)
-		who, all := []string{"ann", "bob", "cid", "dan"}, append(tokens, first)
+		who, all := []string{"ann", "bob", "cid", "dan"}, slices.Concat(tokens, []string{first})
 		got := order(t, g, clock, 10, who, all)
 		var want []string
 		for _, number := range Draw(g.picture.Load().seed, 4) {

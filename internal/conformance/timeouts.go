@@ -102,7 +102,7 @@ func (s *scene) lostWhileConfirmed(around Around) {
 		rule := claim(confirmed{sale, func() { end() }})
 		app := around.Build(time.Hour, onThings(func(c Context) { reply(201, "sold")(c) }, rule))
 		post := func() int {
-			r := httptest.NewRequest(http.MethodPost, thing, nil)
+			r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, thing, nil)
 			r.Header.Set(UserHeader, "ann")
 			if named {
 				r.Header.Set("Idempotency-Key", `"order-1"`)

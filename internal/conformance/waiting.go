@@ -143,8 +143,8 @@ func waitingIsAnsweredAsAsked(s *scene) {
 	}
 }
 
-// crawlersKeepThePage: a client without a ticket that does not navigate was told to drop the product's page from
-// its index, with status 200, when the room was full or closed.
+// crawlersKeepThePage: a client without a ticket that does not navigate was told to drop the product's page
+// from its index, with status 200, when the room was full or closed.
 func crawlersKeepThePage(s *scene) {
 	room := s.room(waitingroom.Options{Capacity: 1})
 	app, _ := s.shop(ok, room)

@@ -102,7 +102,8 @@ func TestSettlingIgnoresTheEndOfItsContext(t *testing.T) {
 				}
 			}
 		}
-		for _, kind := range []string{"lock", "semaphore", "limit", "budget", "quota", "seckill", "votes", "newguard"} {
+		kinds := []string{"lock", "semaphore", "limit", "budget", "quota", "seckill", "votes", "newguard"}
+		for _, kind := range kinds {
 			if !slices.Contains(gives, kind) {
 				t.Errorf("%s settles nothing in Redis: the test sees too little", kind)
 			}

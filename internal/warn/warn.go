@@ -58,7 +58,8 @@ var (
 		text: "a trusted proxy does not say who its client is, so keyfuncs.IP finds nobody"}
 	// Unsigned: stored requests are not sealed.
 	Unsigned = &Warning{code: "GH009", anchor: "gh009",
-		text: "deferred.Options has no Secrets, so requests are readable in Redis, and its writers run some as any user"}
+		text: "deferred.Options has no Secrets, so requests are readable in Redis, and its writers run some as " +
+			"any user"}
 	// Preflight: CORS preflights reach a rule whose guard makes claims.
 	Preflight = &Warning{code: "GH010", anchor: "gh010",
 		text: "a CORS preflight was refused: put the CORS middleware around rules whose guards make claims"}

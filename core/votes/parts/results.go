@@ -27,8 +27,8 @@ func (g *Guard) count(ctx context.Context, op, poll string) (int, error) {
 	return parts, err
 }
 
-// undivided returns the guard of a poll of one part. Nobody has voted in a poll of none, so a part is read that
-// has no votes: the poll's own keys may have the number of its parts by now.
+// undivided returns the guard of a poll of one part. Nobody has voted in a poll of none, so a part is read
+// that has no votes: the poll's own keys may have the number of its parts by now.
 func (g *Guard) undivided(parts int) *votes.Guard {
 	if parts == 0 {
 		return g.Part(unknown)
