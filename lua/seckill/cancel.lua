@@ -1,5 +1,6 @@
--- Seckill: returns a hold to the stock, once. What is sold stays sold, unless nobody was told, and a hold that
--- another call got too stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
+-- Seckill: returns a hold to the stock, once. What is sold stays sold, unless nobody was told, and a hold
+-- that another call got too stays held. The operation ID stays its buyer's. A call that was cancelled before
+-- it arrived takes nothing.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
