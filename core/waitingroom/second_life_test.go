@@ -358,3 +358,50 @@ func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 		t.Error("bob has not entered")
 	}
 }
+
+// TestWhoLeavesTheLobbyTakesNoDrawnPlace: the mark of a number that was given back in the lobby stood at
+// the place of another visitor after the draw, who got one in front of the draw.
+func TestWhoLeavesTheLobbyTakesNoDrawnPlace(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)),
+			Options{Capacity: 1, Poll: 4 * time.Second, Draw: true, Opens: clock.Now().Add(time.Minute)})
+		who := names("v", 12)
+		tokens := fill(t, g, who...)
+		for _, token := range tokens[:6] {
+			if err := g.Leave(t.Context(), core.Decision{Token: token}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		clock.Advance(time.Minute)
+		tick(t, g)
+		got := order(t, g, clock, 40, who[6:], tokens[6:])
+		var want []string
+		for _, number := range Draw(g.picture.Load().seed, 12) {
+			if number >= 6 {
+				want = append(want, who[number])
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("entered %v, drawn %v", got, want)
+		}
+	})
+}
+
+// TestAPassOfALostRoomIsGivenBack: Redis did not know it, so processes went on to accept it.
+func TestAPassOfALostRoomIsGivenBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), Options{Capacity: 1})
+		ann := fill(t, g, "ann")[0]
+		tick(t, g)
+		if err := g.Delete(t.Context(), g.keys...); err != nil {
+			t.Fatal(err)
+		}
+		tick(t, g)
+		if err := g.Leave(t.Context(), core.Decision{Token: ann}); err != nil {
+			t.Fatal(err)
+		}
+		guardtest.WantReason(t, come(t, g, "ann", &ann), ReasonWaiting)
+	})
+}

@@ -15,6 +15,7 @@ import (
 //   - a later opening begins a room when the former one has opened, and postpones one that has not
 //   - before the opening nobody is inside, and each visitor of the room has the number of their arrival in it
 //   - a visitor of the room keeps their number until it is used; anybody else gets the next one
+//   - who leaves the lobby is an arrival in it; once it was drawn, their number counts again
 //   - one visitor is inside at a time, and no room is entered in the first 6 s after its lobby
 //   - nobody enters in front of a visitor who has come, or was drawn, before them and has asked all the time
 //   - a visitor who does not ask for 40 s while others do is one who has just come
@@ -67,6 +68,7 @@ type inLine struct {
 	steady              bool // they have asked in each interval
 	firstNumber         int  // of the first ticket, if it is of this room; -1: it is not
 	firstAsked          time.Time
+	gone, firstGone     bool // left the lobby by this number, and by that of the first ticket
 }
 
 func (w *roomWorld) process(opens time.Time) *waitingroom.Guard {
@@ -93,7 +95,7 @@ func (w *roomWorld) anew() {
 		w.drawn = -1
 	}
 	for _, v := range w.visitors {
-		v.number, v.used, v.firstNumber = -1, false, -1
+		v.number, v.used, v.firstNumber, v.gone, v.firstGone = -1, false, -1, false, false
 	}
 }
 
@@ -120,8 +122,22 @@ func (w *roomWorld) ask() {
 	w.asked = w.Now()
 }
 
+// open opens the room when the first one asks after the opening.
+func (w *roomWorld) open() {
+	if w.drawn >= 0 || w.opens.After(w.Now()) {
+		return
+	}
+	if w.drawn = w.given; w.given > 0 {
+		w.quiet = w.Now().Add(roomInterval)
+	}
+	for _, v := range w.visitors {
+		v.used, v.gone = v.used && !v.gone, false
+	}
+}
+
 // look has the processes look at the room.
 func (w *roomWorld) look() error {
+	w.open()
 	w.ask()
 	for _, g := range []*waitingroom.Guard{w.processes[1], w.processes[0]} {
 		if _, err := g.Peek(context.Background()); err != nil {
@@ -148,6 +164,9 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 		ann.token, ann.asked = ann.first, ann.firstAsked
 		if ann.firstNumber != ann.number {
 			ann.number = -1 // it was used
+			if ann.firstGone && ann.firstNumber >= 0 && !w.opens.After(w.Now()) {
+				ann.number, ann.used, ann.gone = ann.firstNumber, false, false
+			}
 		}
 		return w.visit(w.processes[1], ann)
 	case "ann-leaves":
@@ -158,7 +177,10 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 			return "", broken("Leave is no error", "%v", err)
 		}
 		w.ask()
-		ann.used = true
+		if ann.used = true; w.drawn < 0 && w.opens.After(w.Now()) {
+			ann.gone = true
+			ann.firstGone = ann.firstGone || ann.firstNumber == ann.number
+		}
 		if w.inside == ann {
 			w.inside = nil
 		}
@@ -199,11 +221,7 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 // visit has a visitor ask.
 func (w *roomWorld) visit(g *waitingroom.Guard, v *inLine) (string, error) {
 	now := w.Now()
-	if w.drawn < 0 && !w.opens.After(now) { // the room opens
-		if w.drawn = w.given; w.given > 0 {
-			w.quiet = now.Add(roomInterval)
-		}
-	}
+	w.open()
 	if w.inside != nil && !now.Before(w.until) {
 		w.inside = nil
 	}
@@ -227,7 +245,7 @@ func (w *roomWorld) visit(g *waitingroom.Guard, v *inLine) (string, error) {
 		v.token = d.Token
 	}
 	if v.number < 0 {
-		v.number, v.used, v.steady = w.given, false, true
+		v.number, v.used, v.steady, v.gone = w.given, false, true, false
 		w.given++
 	}
 	if v.first == "" {

@@ -15,7 +15,7 @@
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
---       8 left    sorted set "place:id" -> when a pass that was given back would have ended
+--       8 left    sorted set "place:id" -> until when a pass or a place that was given back is remembered
 -- ARGV  1 now       milliseconds since 1970; empty: the server's clock
 --       2 capacity  how many are inside and called at most, unless the operator has set another number
 --       3 pass, 4 idle, 5 grace  milliseconds: the longest stay, the longest one without a request, and how
@@ -84,7 +84,7 @@ if lobby == '' and now >= of then
     quiet = math.max(quiet, now + interval)
   end
   if lobby ~= '0' then -- numbers have other places from now on
-    redis.call('DEL', here, seen)
+    redis.call('DEL', here, seen, taken)
   end
 end
 if now >= turn + interval then -- who was seen in the last interval is still here
@@ -121,9 +121,6 @@ local ended = 0
 if ARGV[11] ~= lobby or ARGV[12] ~= whole(base) then
   ended = -1
 elseif ends then
-  if redis.call('ZCARD', left) < 10000 then
-    redis.call('ZADD', left, now + idle, member)
-  end
   redis.call('ZREM', inside, member)
   redis.call('HDEL', passes, member)
   redis.call('SETRANGE', taken, place, string.char(own + 127))
@@ -134,6 +131,9 @@ elseif not byte or byte == 0 or byte == 255 or byte == own and not ends then
   redis.call('SETBIT', here, place, '0')
   redis.call('SETBIT', seen, place, '0')
   ended = 1
+end
+if ended == 1 and redis.call('ZCARD', left) < 10000 then
+  redis.call('ZADD', left, now + idle, member)
 end
 -- shared save
 redis.call('HSET', room, 'base', whole(base), 'at', whole(now), 'ahead', whole(ahead), 'last', whole(last),

@@ -14,7 +14,7 @@
 --       5 inside  sorted set "place:id" -> when the pass ends, unless it is renewed
 --       6 passes  hash "place:id" -> when the pass ends in any case
 --       7 called  sorted set place -> until when its holder may enter
---       8 left    sorted set "place:id" -> when a pass that was given back would have ended
+--       8 left    sorted set "place:id" -> until when a pass or a place that was given back is remembered
 -- ARGV  1 now       milliseconds since 1970; empty: the server's clock
 --       2 capacity  how many are inside and called at most, unless the operator has set another number
 --       3 pass, 4 idle, 5 grace  milliseconds: the longest stay, the longest one without a request, and how
@@ -85,7 +85,7 @@ if lobby == '' and now >= of then
     quiet = math.max(quiet, now + interval)
   end
   if lobby ~= '0' then -- numbers have other places from now on
-    redis.call('DEL', here, seen)
+    redis.call('DEL', here, seen, taken)
   end
 end
 if now >= turn + interval then -- who was seen in the last interval is still here

@@ -3,7 +3,7 @@
 -- when that of an earlier opening is open, and moves the opening of a room that is not. The room remembers
 -- its opening, so processes that know of earlier ones only change nothing. It has a clock of its own, which
 -- never runs back.
--- needs: now, room, here, seen, known, opens, draw, interval, quiet_for, FIRST
+-- needs: now, room, here, seen, taken, known, opens, draw, interval, quiet_for, FIRST
 -- gives: now, base, last, late, front, turn, limit, state, lobby, quiet, entered, ahead, text, seed, of
 -- gives: drawn, high, back, whole, same
 
@@ -48,7 +48,7 @@ if lobby == '' and now >= of then
     quiet = math.max(quiet, now + interval)
   end
   if lobby ~= '0' then -- numbers have other places from now on
-    redis.call('DEL', here, seen)
+    redis.call('DEL', here, seen, taken)
   end
 end
 if now >= turn + interval then -- who was seen in the last interval is still here
