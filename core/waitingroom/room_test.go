@@ -210,6 +210,9 @@ func TestARoomThatNobodyKnows(t *testing.T) {
 		if len(order) < 15 || !slices.Equal(order, names("v", len(order)+1)[1:]) {
 			t.Errorf("entered %v", order)
 		}
+		if b.Mini != nil {
+			return // it does not know how many bytes a key takes
+		}
 		if used, err := b.Client.MemoryUsage(t.Context(), two.keys[0], 0).Result(); err != nil || used > 2048 {
 			t.Errorf("the room takes %d bytes: %v", used, err)
 		}

@@ -157,7 +157,7 @@ func TestAWaitingPageOfAClosedRoom(t *testing.T) {
 
 // TestALobbyOpens: the page says when, in Chinese if the browser does, and goes on by itself.
 func TestALobbyOpens(t *testing.T) {
-	c := newCrowded(t, "lobby", waitingroom.Options{Opens: time.Now().Add(5 * time.Second)})
+	c := newCrowded(t, "lobby", waitingroom.Options{Opens: time.Now().Add(15 * time.Second)})
 	b := open(t, views[0], c.home+"/away")
 	b.do(func(ctx context.Context, s *chromedp.Target) error {
 		_, err := cdp.Call(ctx, s, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{
