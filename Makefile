@@ -38,12 +38,16 @@ UNRACED_MODULES := $(LEFT_TO_CI) proofs/browser proofs/histories
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
 
+# The modules that make all tests when all others are done: browsers need the processor for themselves.
+AFTERWARDS = $(if $(GATEHOUSE_ALL),proofs/browser)
+
 # $(call test-all,command,modules) tests the root module with the command and, beside it, the nested modules, one
 # after the other. Their output follows the root's.
 test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
-	( $(call in-each,$(2),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
+	( $(call in-each,$(filter-out $(AFTERWARDS),$(2)),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
 	$(1) ./... $(TESTARGS) || status=1; \
-	wait $$! || status=1; cat "$$log"; exit $$status
+	wait $$! || status=1; cat "$$log"; \
+	( $(call in-each,$(filter $(AFTERWARDS),$(2)),$(1) ./... $(TESTARGS)) ) || status=1; exit $$status
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test all test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
