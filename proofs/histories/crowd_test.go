@@ -109,20 +109,20 @@ type visit struct {
 
 // said is what a ticket says.
 type said struct {
-	number     int64
+	number     int64 // the place in the line
 	id         [6]byte
 	until, end time.Time // zero: it is no pass
 }
 
 func readTicket(ticket string) (p said) {
 	b, err := base64.RawURLEncoding.DecodeString(ticket)
-	if err != nil || len(b) < 46 {
+	if err != nil || len(b) != 78 {
 		return p
 	}
-	p.number, p.id = int64(binary.BigEndian.Uint64(b[8:])), [6]byte(b[16:])
-	if len(b) > 46 {
-		p.until = time.UnixMilli(int64(binary.BigEndian.Uint64(b[30:])))
-		p.end = time.UnixMilli(int64(binary.BigEndian.Uint64(b[38:])))
+	word := func(n int) int64 { return int64(binary.BigEndian.Uint64(b[14+8*n:])) }
+	p.number, p.id = word(3), [6]byte(b)
+	if word(5) > 0 {
+		p.until, p.end = time.UnixMilli(word(4)), time.UnixMilli(word(5))
 	}
 	return p
 }

@@ -200,8 +200,6 @@ var mutations = []mutation{
 	{"bans do not grow", "bans", jumping, lua.Source("bans/ban"), "first * 2 ^ level", "first"},
 	{"bans do not decay", "bans", jumping, lua.Source("bans/ban"),
 		"level = math.max(level - math.floor((now - finish) / (decay * 1000)), 0)", "level = level"},
-	{"the process's clock says what day it is", "quota", jumping, lua.Source("quota/quota"),
-		"if now < begins or now >= ends then", "now = math.min(math.max(now, begins), ends - 1)\nif false then"},
 	{"a sale that is over goes on", "sale", jumping, lua.Source("seckill/reserve"),
 		"elseif closes > 0 and now >= closes then", "elseif false then"},
 	{"what a user is refused counts", "budget", shared(redistest.Single), lua.Source("budget/check"),
