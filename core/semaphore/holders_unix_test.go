@@ -54,38 +54,43 @@ var options = semaphore.Options{Max: permits, Lease: lease}
 
 // running is the process.
 type running struct {
-	name     string
-	pause    time.Duration
-	ops      atomic.Int64
-	holders  atomic.Int64
-	mu       sync.Mutex // of what is said
-	renewals struct {
-		sync.Mutex
-		begun []time.Time // of the calls that have succeeded
-	}
+	name    string
+	pause   time.Duration
+	ops     atomic.Int64
+	holders atomic.Int64
+	mu      sync.Mutex // of what is said
+}
+
+// renewing is a guard of the process, and when its engine began the calls that have renewed leases.
+type renewing struct {
+	*semaphore.Guard
+	mu    sync.Mutex
+	begun []time.Time
 }
 
 // Observe notes calls that have renewed leases.
-func (r *running) Observe(_ context.Context, e core.Event) {
+func (r *renewing) Observe(_ context.Context, e core.Event) {
 	if e.Op == "renew" && e.Err == nil {
-		begun := time.Now().Add(-e.Took)
-		r.renewals.Lock()
-		defer r.renewals.Unlock()
-		r.renewals.begun = append(r.renewals.begun, begun)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.begun = append(r.begun, time.Now().Add(-e.Took))
 	}
 }
 
-// until returns the moment at which the lease of a holder is over at the latest, by the calls that this
-// process has made for it. The last of them may be the one by which a holder that was lost has heard of it.
-func (r *running) until(asked, begun time.Time, lost bool) time.Time {
-	r.renewals.Lock()
-	defer r.renewals.Unlock()
-	after := slices.DeleteFunc(slices.Clone(r.renewals.begun), begun.After)
+// until returns the moment at which the lease of a holder is over at the latest, by the calls that its guard
+// has made for it. A call that began a lease after the one before proves nothing: it may have found the lease
+// over, and who holds need not have heard of it yet. Nor does the last call of a holder that was lost.
+func (r *renewing) until(asked, begun time.Time, lost bool) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	after := slices.DeleteFunc(slices.Clone(r.begun), begun.After)
 	if lost && len(after) > 0 {
 		after = after[:len(after)-1]
 	}
-	if len(after) > 0 {
-		asked = after[len(after)-1]
+	for _, renewed := range after {
+		if renewed.Sub(asked) < lease {
+			asked = renewed
+		}
 	}
 	return asked.Add(lease - time.Millisecond) // scripts count in whole milliseconds
 }
@@ -105,7 +110,7 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 // hold takes permits, works for a while, and gives them back.
-func (r *running) hold(ctx context.Context, g *semaphore.Guard, cost int64, work time.Duration) {
+func (r *running) hold(ctx context.Context, g *renewing, cost int64, work time.Duration) {
 	var place kit.Place
 	if err := place.Take(); err != nil {
 		return
@@ -129,13 +134,13 @@ func (r *running) hold(ctx context.Context, g *semaphore.Guard, cost int64, work
 	held, stop := g.Hold(context.Background(), d)
 	defer stop()
 	begun, id := time.Now(), r.holders.Add(1)
-	r.say("+", id, cost, begun.UnixMicro(), r.until(asked, begun, false).UnixMicro())
+	r.say("+", id, cost, begun.UnixMicro(), g.until(asked, begun, false).UnixMicro())
 	select {
 	case <-held.Done():
 	case <-time.After(work):
 	}
 	ended, lost := time.Now(), held.Err() != nil
-	r.say("-", id, ended.UnixMicro(), r.until(asked, begun, lost).UnixMicro(), lost, r.ops.Load())
+	r.say("-", id, ended.UnixMicro(), g.until(asked, begun, lost).UnixMicro(), lost, r.ops.Load())
 	place.Settle(context.Background(), g, d, core.Commit)
 }
 
@@ -158,11 +163,12 @@ func TestProcessWhoseCallersHold(t *testing.T) {
 	opt.Addrs, opt.IsClusterMode = words[4:], len(words) > 5
 	opt.Dialer, opt.ContextTimeoutEnabled, opt.PoolSize = faults.Dial, true, 2*callersEach
 	rdb := redis.NewUniversalClient(opt)
-	guard := func(wait time.Duration) *semaphore.Guard {
-		o := options
+	guard := func(wait time.Duration) *renewing {
+		r, o := &renewing{}, options
 		o.Wait = wait
-		return semaphore.New(core.New(rdb, core.WithPrefix(words[0]), core.WithDeadline(lease),
+		r.Guard = semaphore.New(core.New(rdb, core.WithPrefix(words[0]), core.WithDeadline(lease),
 			core.WithObserver(r), core.WithLogger(slog.New(slog.DiscardHandler))), "s", o)
+		return r
 	}
 	patient, impatient := guard(lease/3), guard(0)
 	faults.SwallowEvery("evalsha", 0.01, rand.New(rand.NewPCG(seed, 0)))
