@@ -42,7 +42,7 @@ func FuzzKeys(f *testing.F) {
 				continue
 			}
 			for _, id := range []string{a, b, ""} {
-				whole, part := g.operationKeys(poll, id), g.Part(7).operationKeys(poll, id)
+				whole, part := g.operationKeys(poll, id), g.Part(7, 9).operationKeys(poll, id)
 				note(fmt.Sprintf("poll %q", poll), script.Encode(poll), whole[:3]...)
 				note(fmt.Sprintf("operation %q of poll %q", id, poll), script.Encode(poll), whole[3])
 				note(fmt.Sprintf("part of poll %q", poll), script.Encode(poll)+"|7", part[:3]...)
@@ -57,7 +57,7 @@ func FuzzKeys(f *testing.F) {
 func TestKeysOfAPollShareASlot(t *testing.T) {
 	g := New(core.New(guardtest.NoClient{}), "v", Options{})
 	for _, text := range guardtest.Hostile {
-		for _, of := range []*Guard{g, g.Part(255)} {
+		for _, of := range []*Guard{g, g.Part(255, 256)} {
 			keys := of.operationKeys(text, text)
 			for _, key := range keys {
 				if redistest.Slot(key) != redistest.Slot(keys[0]) {

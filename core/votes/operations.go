@@ -88,7 +88,7 @@ func (g *Guard) prepare(a core.Attempt) (core.Attempt, error) {
 	unasked := a.ID == ""
 	a, err := a.PrepareClaim("the poll")
 	if err == nil && unasked {
-		a.ID = g.ids.next(g.tag(a.Resource), time.Now())
+		a.ID = g.ids.next(g.tag(a.Resource), g.Engine().Now())
 	}
 	return a, err
 }

@@ -58,8 +58,9 @@ type Options struct {
 	// denied with core.ReasonNotOpen; any other error fails the check.
 	Find func(ctx context.Context, poll string) (Poll, error)
 	// Keep is how long votes are kept after the last vote or the closing of the poll, whichever is later, at
-	// least one second. Zero means 30 days. A poll without a closing time may stay a little longer; once
-	// nobody has voted in it for that long, it starts again from nothing.
+	// least one second. Zero means 30 days. The closing is the one that the last vote knew. A poll without a
+	// closing time may stay a little longer; once nobody has voted in it for that long, it starts again from
+	// nothing.
 	Keep time.Duration
 	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
 	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
@@ -106,8 +107,8 @@ var ErrNoPoll = kit.NewError("votes: no such poll", core.ErrNotFound)
 // In addition, each different ballot (choice, weight, and with Poll.PerDay the day) takes about 150 bytes
 // once, and each operation ID about 40 bytes; one from outside takes twice as much where the poll has
 // more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes
-// by default, or a quarter longer, and one from outside as long as the poll. It keeps an ID from outside as
-// 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
+// by default, or a quarter longer, and one from outside for Options.Keep after its vote or the closing. It
+// keeps the latter as 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
 type Guard struct {
 	kit.Base
 	options    Options
@@ -115,6 +116,7 @@ type Guard struct {
 	ids        *operationIDs
 	duplicates *kit.Recall[string, votedBefore]
 	part       string // what the tags of keys have behind the poll's name: see Part
+	parts      int    // of how many that part is one
 }
 
 const maxVotesEach = 1000
@@ -146,12 +148,13 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 }
 
-// Part returns a guard of the same name that keeps part n of each poll, by itself and in a slot of its own.
-// Both settle each other's decisions, and share what they remember of duplicates. A part in which voting was
-// not prepared as package parts does it is an [ErrLost]: most callers want that package.
-func (g *Guard) Part(n int) *Guard {
+// Part returns a guard of the same name that keeps part n of so many of each poll, by itself and in a slot of
+// its own. Both settle each other's decisions, and share what they remember of duplicates. A part in which
+// voting was not prepared as package parts does it, for this number of parts, is an [ErrLost]: most callers
+// want that package.
+func (g *Guard) Part(n, of int) *Guard {
 	part := *g
-	part.part = "|" + strconv.Itoa(n)
+	part.part, part.parts = "|"+strconv.Itoa(n), of
 	return &part
 }
 
@@ -295,10 +298,7 @@ func (g *Guard) castOnce(
 		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, poll.rules(day),
 		g.options.Keep.Milliseconds(), g.rememberID(a), a.Call(), fieldOf(a.ID),
 	}
-	args = g.withNow(append(args, g.audited(a)...))
-	if g.part != "" {
-		args = append(args, 1)
-	}
+	args = g.inPart(g.withNow(append(args, g.audited(a)...)))
 	keys := g.operationKeys(a.Resource, a.ID)
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), voteScript, keys, args...)
 	if err = lost(err); err != nil {
@@ -342,6 +342,14 @@ func (g *Guard) withNow(args []any) []any {
 		return args[:len(args)-3]
 	}
 	return append(args, now)
+}
+
+// inPart adds the number of parts of the poll to the arguments of a script, where the guard is of a part.
+func (g *Guard) inPart(args []any) []any {
+	if g.part == "" {
+		return args
+	}
+	return append(args, g.parts)
 }
 
 // audited returns the fields of an attempt for the audit stream: voter, operation ID and origin.
@@ -493,7 +501,7 @@ func (g *Guard) retract(ctx context.Context, a core.Attempt) (core.Decision, err
 		a.Call(), fieldOf(a.ID),
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), voteRetractScript,
-		g.operationKeys(a.Resource, a.ID), g.withNow(append(args, g.audited(a)...))...)
+		g.operationKeys(a.Resource, a.ID), g.inPart(g.withNow(append(args, g.audited(a)...)))...)
 	if err = lost(err); err != nil {
 		return d, err
 	}

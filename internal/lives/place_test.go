@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/backlog"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
@@ -64,19 +63,6 @@ func (p *place) Engine(options ...core.Option) *core.Engine {
 func (p *place) MemoryEngine(options ...core.Option) *core.Engine {
 	return core.NewMemory(append([]core.Option{core.WithObserver(guardtest.Ignore{}), core.WithRefusalMemory(0),
 		core.WithClock(p.Clock.Now)}, options...)...)
-}
-
-// Drain waits until nothing is settled in the background of the engine. Engine.Drain polls each millisecond, in
-// which a whole sequence is run here.
-func (p *place) Drain(e *core.Engine) {
-	begun := time.Now()
-	for e.Pending() > 0 {
-		backlog.Hurry(e)
-		<-time.After(50 * time.Microsecond)
-		if time.Since(begun) > time.Minute {
-			p.t.Fatalf("%d attempts are not settled", e.Pending())
-		}
-	}
 }
 
 // Now returns the clock's time.

@@ -11,14 +11,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 )
 
-// The definition of a waiting room with one place, a pass of a minute, a poll of 4 s, and an absence of 12 s:
+// The definition of a waiting room with one place, a pass of a minute, and a poll of 4 s:
 //   - a later opening begins a room when the former one has opened, and postpones one that has not
 //   - before the opening nobody is inside, and each visitor of the room has the number of their arrival in it
 //   - a visitor of the room keeps their number until it is used; anybody else gets the next one
 //   - who leaves the lobby is an arrival in it; once it was drawn, their number counts again
 //   - one visitor is inside at a time, and no room is entered in the first 6 s after its lobby
 //   - nobody enters in front of a visitor who has come, or was drawn, before them and has asked all the time
-//   - a visitor who does not ask for 12 s while others do is one who has just come
+//   - a visitor who does not ask for 40 s while others do is one who has just come
 var _ = explore(life{
 	name: "waitingroom", of: []string{"waitingroom"},
 	events: alphabet("ann bob cid ann-with-her-first-ticket ann-by-the-old-release ann-leaves bob-asks-on",
@@ -37,7 +37,7 @@ var _ = explore(life{
 
 const (
 	roomPass     = time.Minute
-	roomAway     = 12 * time.Second
+	roomAway     = 40 * time.Second
 	roomInterval = 6 * time.Second
 )
 
@@ -74,7 +74,7 @@ type inLine struct {
 func (w *roomWorld) process(opens time.Time) *waitingroom.Guard {
 	e := w.Engine(core.WithLogger(slog.New(slog.DiscardHandler)))
 	return waitingroom.New(e, "r"+w.name, waitingroom.Options{Capacity: 1, Pass: roomPass, Idle: roomPass,
-		Poll: 4 * time.Second, Away: roomAway, Opens: opens, Draw: true, Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
+		Poll: 4 * time.Second, Opens: opens, Draw: true, Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
 }
 
 func (w *roomWorld) begin(name string) {
@@ -99,13 +99,19 @@ func (w *roomWorld) anew() {
 	}
 }
 
-func (w *roomWorld) end() error { w.tell(); return nil }
+func (w *roomWorld) end() error { return w.tell() }
 
 // tell has the processes tell Redis what they have heard.
-func (w *roomWorld) tell() {
-	for _, g := range w.processes {
-		w.Drain(g.Engine())
+func (w *roomWorld) tell() error {
+	for i, g := range w.processes {
+		if i > 0 && g == w.processes[0] {
+			break
+		}
+		if err := g.Engine().Drain(context.Background()); err != nil {
+			return broken("The processes go on", "%v", err)
+		}
 	}
+	return nil
 }
 
 // ask notes that somebody asks Redis.
@@ -138,8 +144,7 @@ func (w *roomWorld) look() error {
 			return broken("Peek is no error", "%v", err)
 		}
 	}
-	w.tell()
-	return nil
+	return w.tell()
 }
 
 func (w *roomWorld) do(event string) (seen string, err error) {
@@ -179,10 +184,9 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 		if w.inside == ann {
 			w.inside = nil
 		}
-		w.tell()
-		return "", nil
+		return "", w.tell()
 	case "bob-asks-on": // for longer than others may be away
-		for range 4 {
+		for range 11 {
 			if seen, err = w.visit(w.processes[1], w.visitors["bob"]); err != nil {
 				return seen, err
 			}
@@ -249,7 +253,9 @@ func (w *roomWorld) visit(g *waitingroom.Guard, v *inLine) (string, error) {
 	}
 	v.asked, v.lobby = now, w.drawn < 0
 	p, _ := waitingroom.PlaceOf(d)
-	w.tell()
+	if err := w.tell(); err != nil {
+		return "", err
+	}
 	s, err := g.Peek(context.Background())
 	if wrong := w.judge(v, d, p, s.Seed); wrong != nil {
 		return "", wrong

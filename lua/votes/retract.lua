@@ -15,6 +15,7 @@
 --       6 field      of the operation
 --       7 name, 8 id, 9 origin  for the audit stream: voter, operation and origin of the request, encoded
 --       10 now       milliseconds since 1970; absent or empty: the server's clock
+--       11 parts     as given to vote; 0: of a poll that has not begun, as far as the caller knows
 -- Returns {reason, replayed, cast, number, choices}
 --       reason    ok, conflict, closed, gone (there is no such vote)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
@@ -33,8 +34,8 @@ if not now then
 end
 -- end clock
 
-local b = redis.call('HMGET', book, ':state', ':audit')
-local state, begun = b[1], b[2]
+local b = redis.call('HMGET', book, ':state', ':audit', ':parts')
+local state, begun, parts = b[1], b[2], ARGV[11] or ''
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
@@ -46,6 +47,9 @@ if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
+if state and parts ~= '' and b[3] ~= parts then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ' is of another number of parts')
+end
 
 -- shared vote_audit
 -- A stream that has begun and is not there is lost: it is not begun anew, so that its loss is noticed.
@@ -119,6 +123,8 @@ if stored and string.sub(stored, 1, 1) ~= '|' then
 end
 if closes > 0 and now >= closes then
   return {'closed', 0, cast, 0, choices}
+elseif not state and parts ~= '' and parts ~= '0' then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 elseif not place then
   return {'gone', 0, cast, 0, choices}
 end

@@ -113,3 +113,41 @@ func (h *beforeCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 		return next(ctx, cmds)
 	}
 }
+
+// TestAPollThatBeginsAgainInOtherPartsCountsOnce: one process remembers for a minute that a poll has two
+// parts. Its keys are deleted, and it begins again in three through another process. Whoever votes or
+// retracts through the first process does it in the three. Before, a voter who voted through both counted
+// twice, and a vote in a part that the poll did not have was in no tally.
+func TestAPollThatBeginsAgainInOtherPartsCountsOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		of := actorsOf(6) // each part of two with each of three
+		for again := range of {
+			poll := fmt.Sprint("p", again)
+			process := func(parts int) *Guard {
+				return New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), fmt.Sprint("v", again), parts,
+					votes.Options{Poll: votes.Poll{Retract: true}})
+			}
+			first, second := process(2), process(3)
+			for _, voter := range of {
+				guardtest.Check(t, first, core.Attempt{Actor: voter, Resource: poll, Item: "red"})
+			}
+			for n := range 3 {
+				b.Client.Del(t.Context(), first.Part(n, 2).Keys(poll)...)
+			}
+			b.Client.Del(t.Context(), first.Keys(poll)...)
+			vote := func(g *Guard, n int, want core.Reason) {
+				t.Helper()
+				a := core.Attempt{Actor: of[n], Resource: poll, Item: "red"}
+				guardtest.WantReason(t, guardtest.Check(t, g, a), want)
+			}
+			vote(second, again, core.ReasonOK)
+			retract(t, first, core.Attempt{Actor: of[again], Resource: poll, Item: "red"}, core.ReasonOK)
+			for n := range of {
+				vote(first, n, core.ReasonOK)
+				vote(second, n, core.ReasonDuplicate)
+			}
+			wantTally(t, second, poll, map[string]int64{"red": 6})
+			wantVerified(t, first, poll, map[string]int64{"red": 6})
+		}
+	})
+}

@@ -28,7 +28,7 @@ func TestVotesOfALostPartAreRefused(t *testing.T) {
 			}
 			what, lost, again := fmt.Sprint("its part ", part), g.Guard, []*Guard{process(), g}
 			if part > 0 {
-				lost = g.Part(part)
+				lost = g.Part(part, 3)
 			} else { // the number of parts, which g remembers
 				what, again = "the number of its parts", again[:1]
 			}
@@ -71,7 +71,7 @@ func TestVotesOfAQuietPartBeginAgain(t *testing.T) {
 			clock.Advance(30 * time.Minute)
 			vote(1, core.ReasonDuplicate)
 		}
-		b.Client.Del(t.Context(), g.Part(2).Keys("p")...) // this clock expires no keys
+		b.Client.Del(t.Context(), g.Part(2, 2).Keys("p")...) // this clock expires no keys
 		wantTally(t, g, "p", map[string]int64{"": 1})
 		vote(2, core.ReasonOK)
 		wantTally(t, g, "p", map[string]int64{"": 2})

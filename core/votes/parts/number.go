@@ -45,7 +45,7 @@ func (g *Guard) number(ctx context.Context, poll string) (int, error) {
 		return 0, nil
 	}
 	asked := g.numbers.Ask(poll, now)
-	parts, state, err := g.begin(ctx, g.Guard, poll, &p, g.parts, false)
+	parts, state, err := g.begin(ctx, whole, poll, &p, g.parts, false)
 	if err == nil && state == undecided {
 		parts, state, err = g.decideNumber(ctx, poll, &p)
 	}
@@ -63,18 +63,18 @@ const (
 	undecided = 2 // the poll is open, and nothing is known
 )
 
-// begin asks for the number of parts of a poll, or whether a part is there. With decide it lets the poll
-// begin in so many parts, or the part.
+// begin asks for the number of parts of the whole poll, or whether a part is there. With decide it lets the
+// poll begin in so many parts, or the part, which is one of so many.
 func (g *Guard) begin(
-	ctx context.Context, of *votes.Guard, poll string, p *votes.Poll, parts int, decide bool,
+	ctx context.Context, n int, poll string, p *votes.Poll, parts int, decide bool,
 ) (stored int, state int64, err error) {
-	keep := g.keep.part
-	if of == g.Guard {
-		keep = g.keep.number
+	of, keep := g.Guard, g.keep.number
+	if n != whole {
+		of, keep = g.Part(n, parts), g.keep.part
 	}
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), numberScript, of.Keys(poll), parts,
 		schedule.Milli(p.Opens), schedule.Milli(p.Closes), keep, kit.FlagOf(decide),
-		g.Engine().ScriptNow(time.Millisecond))
+		g.Engine().ScriptNow(time.Millisecond), kit.FlagOf(n != whole))
 	if err != nil {
 		if strings.Contains(err.Error(), "GATEHOUSE lost: ") {
 			err = fmt.Errorf("%w: %w", votes.ErrLost, err)
@@ -100,7 +100,7 @@ func (g *Guard) decideNumber(ctx context.Context, poll string, p *votes.Poll) (i
 	if err != nil {
 		return 0, 0, err
 	}
-	parts, state, err := g.begin(ctx, g.Guard, poll, p, g.parts, !remains)
+	parts, state, err := g.begin(ctx, whole, poll, p, g.parts, !remains)
 	if err == nil && remains && state == undecided { // nobody has decided since: a part begins after it
 		err = errNumber
 	}
@@ -125,7 +125,8 @@ func (g *Guard) hasParts(ctx context.Context, poll string) (bool, error) {
 
 // isThere reports whether a part of a poll has a book.
 func (g *Guard) isThere(ctx context.Context, poll string, n int) (bool, error) {
-	found, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", g.Part(n).Keys(poll)[2]))
+	book := g.Part(n, 0).Keys(poll)[2]
+	found, err := script.Query(ctx, g.Engine().Runner, redis.NewIntCmd(ctx, "exists", book))
 	return found > 0, err
 }
 
@@ -139,10 +140,12 @@ const (
 	markRoot  mark = "root"
 )
 
-// mark asks a poll about a part, or tells it that the part is there.
-func (g *Guard) mark(ctx context.Context, poll string, n int, closes time.Time, begun bool) (mark, error) {
+// mark asks a poll about a part, one of so many, or 0 for any, or tells it that the part is there.
+func (g *Guard) mark(
+	ctx context.Context, poll string, n, parts int, closes time.Time, begun bool,
+) (mark, error) {
 	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), begunScript, g.Keys(poll)[:1], n,
-		schedule.Milli(closes), g.keep.mark, kit.FlagOf(begun), g.Engine().ScriptNow(time.Millisecond))
+		schedule.Milli(closes), g.keep.mark, kit.FlagOf(begun), g.Engine().ScriptNow(time.Millisecond), parts)
 	if err != nil {
 		return "", err
 	}
@@ -153,7 +156,7 @@ func (g *Guard) mark(ctx context.Context, poll string, n int, closes time.Time, 
 // join lets a part of a poll begin before its first vote, and tells the poll so. From then on a part that is
 // not there is lost, until the time that the mark has. The order lets a process die at any moment: no mark is
 // of a part that never was. A process asks once per minute and part.
-func (g *Guard) join(ctx context.Context, poll string, n int) error {
+func (g *Guard) join(ctx context.Context, poll string, n, parts int) error {
 	key, now := partOf{poll, n}, g.Engine().Now()
 	if _, found := g.begun.Find(key, now); found {
 		return nil
@@ -163,7 +166,7 @@ func (g *Guard) join(ctx context.Context, poll string, n int) error {
 		return nil
 	}
 	asked := g.begun.Ask(key, now)
-	found, err := g.joinNow(ctx, poll, n, &p)
+	found, err := g.joinNow(ctx, poll, n, parts, &p)
 	if found {
 		g.begun.Hear(asked, true, g.begun.Longest())
 	}
@@ -171,15 +174,15 @@ func (g *Guard) join(ctx context.Context, poll string, n int) error {
 }
 
 // joinNow is join where nothing is remembered. It reports whether the part has begun.
-func (g *Guard) joinNow(ctx context.Context, poll string, n int, p *votes.Poll) (bool, error) {
-	found, err := g.mark(ctx, poll, n, p.Closes, false)
+func (g *Guard) joinNow(ctx context.Context, poll string, n, parts int, p *votes.Poll) (bool, error) {
+	found, err := g.mark(ctx, poll, n, parts, p.Closes, false)
 	switch {
 	case err != nil || found == markKnown:
 		return err == nil, err
 	case found == markRoot: // the poll is another one by now: the part says that it is lost
 		return false, nil
 	}
-	_, state, err := g.begin(ctx, g.Part(n), poll, p, 1, found == markNone)
+	_, state, err := g.begin(ctx, n, poll, p, parts, found == markNone)
 	switch {
 	case err != nil:
 		return false, err
@@ -188,8 +191,8 @@ func (g *Guard) joinNow(ctx context.Context, poll string, n int, p *votes.Poll) 
 	case state == closed:
 		return false, nil
 	}
-	_, err = g.mark(ctx, poll, n, p.Closes, true)
-	return err == nil, err
+	found, err = g.mark(ctx, poll, n, parts, p.Closes, true)
+	return err == nil && found == markKnown, err
 }
 
 // unopened makes the script parts/number read only.
@@ -200,7 +203,7 @@ var unopened = votes.Poll{Opens: time.UnixMilli(core.MaxAmount)}
 // a caller reads then are none.
 func (g *Guard) storedNumber(ctx context.Context, poll string) (int, error) {
 	for remains := false; ; {
-		parts, state, err := g.begin(ctx, g.Guard, poll, &unopened, 1, false)
+		parts, state, err := g.begin(ctx, whole, poll, &unopened, 1, false)
 		switch {
 		case errors.Is(err, votes.ErrLost): // a poll of one part without its book: its guard says so
 			return 1, nil
@@ -225,7 +228,7 @@ func (g *Guard) checkPart(ctx context.Context, poll string, n int) error {
 	if err != nil || there {
 		return err
 	}
-	found, err := g.mark(ctx, poll, n, time.Time{}, false)
+	found, err := g.mark(ctx, poll, n, 0, time.Time{}, false)
 	if err != nil || found != markKnown && found != markStale {
 		return err
 	}

@@ -123,13 +123,13 @@ func (g *Guard) Retract(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 // decide asks the voter's part. Where that says that something is lost, the poll or the part may only not be
-// what this process remembers: then decide asks again.
+// what this process remembers: then decide asks again, by nothing that is remembered.
 func (g *Guard) decide(
 	ctx context.Context, op string, a core.Attempt, ask func(*votes.Guard, core.Attempt) (core.Decision, error),
 ) (core.Decision, error) {
 	for try := 0; ; try++ {
 		begun := time.Now()
-		part, n, err := g.prepare(ctx, a)
+		part, n, err := g.prepare(ctx, a, try > 0)
 		if err != nil {
 			a, _ = a.PrepareClaim("the poll")
 			d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall()}
@@ -145,8 +145,6 @@ func (g *Guard) decide(
 			}
 			return d, err
 		}
-		g.numbers.Drop(a.Resource)
-		g.begun.Drop(partOf{a.Resource, n})
 		a = d.Attempt
 	}
 }
@@ -157,19 +155,27 @@ const (
 )
 
 // prepare returns the part of an attempt's voter, and its number. The part has begun, if the poll is open.
-func (g *Guard) prepare(ctx context.Context, a core.Attempt) (part *votes.Guard, n int, err error) {
+// With anew it forgets what is remembered of them.
+func (g *Guard) prepare(
+	ctx context.Context, a core.Attempt, anew bool,
+) (part *votes.Guard, n int, err error) {
+	if anew {
+		g.numbers.Drop(a.Resource)
+	}
 	parts := 0
 	if a.Resource != "" && a.Actor != "" { // else the part says what is wrong
 		parts, err = g.number(ctx, a.Resource)
 	}
 	switch {
 	case err != nil || parts == 0:
-		return g.Part(unknown), unknown, err
+		return g.Part(unknown, 0), unknown, err
 	case parts == 1:
 		return g.Guard, whole, nil
 	}
-	n = partOfVoter(a.Actor, parts)
-	return g.Part(n), n, g.join(ctx, a.Resource, n)
+	if n = partOfVoter(a.Actor, parts); anew {
+		g.begun.Drop(partOf{a.Resource, n})
+	}
+	return g.Part(n, parts), n, g.join(ctx, a.Resource, n, parts)
 }
 
 // partOfVoter returns the number of a voter's part, from 1. It goes by other bytes of the SHA-256 than a

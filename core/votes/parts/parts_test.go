@@ -49,7 +49,7 @@ func TestVotesInPartsUseAllMasters(t *testing.T) {
 		if err := b.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
 			sums := int64(0)
 			for n := range 30 {
-				for _, sum := range c.HGetAll(ctx, g.Part(n + 1).Keys("p")[1]).Val() { // MOVED counts as nothing
+				for _, sum := range c.HGetAll(ctx, g.Part(n+1, 0).Keys("p")[1]).Val() { // MOVED counts as nothing
 					var n int64
 					if _, err := fmt.Sscan(sum, &n); err != nil {
 						return err
@@ -292,7 +292,7 @@ func TestThePartsOutliveWhatProcessesRemember(t *testing.T) {
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "v", 4, votes.Options{Keep: time.Hour})
 		for n, actor := range actorsOf(4) {
 			guardtest.Check(t, g, core.Attempt{Actor: actor, Resource: "p"})
-			for _, key := range g.Part(n).Keys("p") {
+			for _, key := range g.Part(n, 0).Keys("p") {
 				wantTTL(t, b, key, time.Hour+2*time.Minute)
 			}
 		}

@@ -31,7 +31,7 @@ func (g *Guard) count(ctx context.Context, op, poll string) (int, error) {
 // that has no votes: the poll's own keys may have the number of its parts by now.
 func (g *Guard) undivided(parts int) *votes.Guard {
 	if parts == 0 {
-		return g.Part(unknown)
+		return g.Part(unknown, 0)
 	}
 	return g.Guard
 }
@@ -57,7 +57,7 @@ func (g *Guard) Tally(ctx context.Context, poll string) (map[string]int64, error
 	var mu sync.Mutex
 	tally, unknown := map[string]int64{}, error(nil)
 	err = each(ctx, parts, func(ctx context.Context, n int) error {
-		sums, err := g.Part(n).Tally(ctx, poll)
+		sums, err := g.Part(n, parts).Tally(ctx, poll)
 		noPoll := errors.Is(err, votes.ErrNoPoll)
 		if err != nil && !noPoll {
 			return err
@@ -122,7 +122,7 @@ func (g *Guard) verify(
 	}
 	var mu sync.Mutex
 	err = each(ctx, parts, func(ctx context.Context, n int) error {
-		one, err := ask(ctx, g.Part(n))
+		one, err := ask(ctx, g.Part(n, parts))
 		mu.Lock()
 		add(&all, one)
 		mu.Unlock()
@@ -182,7 +182,7 @@ func (g *Guard) Audit(
 	// call. This page size ensures progress.
 	pages, full := make([][]partEvent, parts), max(count/parts, min(count, 16))
 	err = each(ctx, parts, func(ctx context.Context, n int) error {
-		page, _, err := g.Part(n).Audit(ctx, poll, positions[n-1], full)
+		page, _, err := g.Part(n, parts).Audit(ctx, poll, positions[n-1], full)
 		if err == nil && len(page) == 0 {
 			err = g.empty(ctx, "audit", poll, n)
 		}
@@ -221,7 +221,7 @@ func (g *Guard) Void(ctx context.Context, poll string, options votes.VoidOptions
 	}
 	for n := 1; n <= parts && err == nil; n++ {
 		var one votes.VoidResult
-		one, err = g.Part(n).Void(ctx, poll, options)
+		one, err = g.Part(n, parts).Void(ctx, poll, options)
 		all.Matched += one.Matched
 		all.Voided += one.Voided
 		for choice, weight := range one.Weights {

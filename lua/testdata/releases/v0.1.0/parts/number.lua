@@ -6,14 +6,17 @@
 -- KEYS  1 voters   as votes/vote writes it, of the poll or the part; of a poll of several parts a hash,
 --                  ":parts" -> their number; "@" and the number of a part -> until when that part is kept at
 --                  least, in milliseconds since 1970
---       2 tally, 3 book, as votes/vote writes them
+--       2 tally
+--       3 book     as votes/vote writes it; of a part with ":parts" -> their number, so that nobody votes in
+--                  a part by a number that was the poll's in an earlier life
 --       4 audit    stream, as votes/vote writes it; absent: no audit
--- ARGV  1 parts    how many the caller wants; 1 for a part that begins
+-- ARGV  1 parts    how many the caller wants; of a part, those that its poll has
 --       2 opens    milliseconds since 1970; 0: open already
 --       3 closes   milliseconds since 1970; 0: never
 --       4 keep     milliseconds that the keys are kept from now, or from the closing, whichever is later
 --       5 decide   1: decide, if nothing is known; 0: only read
 --       6 now      milliseconds since 1970; absent or empty: the server's clock
+--       7 part     1: the keys are those of a part; 0: of the poll
 -- Returns {parts, state}
 --       state      1: known; 0: the poll is not open and nothing is known; 2: it is open and nothing is
 --                  known, and this call only reads
@@ -41,6 +44,8 @@ elseif now < opens or (closes > 0 and now >= closes) then
   return {tonumber(stored or parts), stored and 1 or 0}
 elseif not stored and not decide then
   return {tonumber(parts), 2}
+elseif not stored and ARGV[7] == '1' then
+  redis.call('HSET', book, ':state', '0 0 1 0 0 0', ':parts', parts)
 elseif not stored and parts == '1' then
   redis.call('HSET', book, ':state', '0 0 1 0 0 0')
 elseif not stored then

@@ -13,10 +13,11 @@
 --       3 book       hash, ":state" -> "slots changes buckets ballots choices ends": the number of records;
 --                    how often something has changed without one more record; the number of buckets; the
 --                    largest number of a ballot; the number of fields of the tally; until when the keys are
---                    kept. ":audit" -> 1 once the stream has begun; "#" and a number of 3 bytes -> its
---                    ballot, "choice weight" or "choice weight day", weight 0: voided; "=" and a ballot ->
---                    its number; "~", voter and a turn -> the last 4 bytes of a record that was undone after
---                    it was changed, and of the record that is restored in its place
+--                    kept. ":parts", in a part -> how many parts the poll has. ":audit" -> 1 once the stream
+--                    has begun; "#" and a number of 3 bytes -> its ballot, "choice weight" or "choice weight
+--                    day", weight 0: voided; "=" and a ballot -> its number; "~", voter and a turn -> the
+--                    last 4 bytes of a record that was undone after it was changed, and of the record that is
+--                    restored in its place
 --       4 operations hash, field of an operation -> its stored answer: "v", the first 4 bytes of the voter,
 --                    the record's last 4 bytes; or "c", the same, and those of the record that it replaced.
 --                    Then the calls that received a yes for it and have not ended: " call +call ...", at most
@@ -42,8 +43,8 @@
 --       9 name, 10 id, 11 origin  for the audit stream: voter, operation and origin of the request, encoded;
 --                    absent without one
 --       12 now       milliseconds since 1970; absent or empty: the server's clock
---       13 begun     1: the keys are there already, so a book that is not there is lost; absent or empty: the
---                    first vote makes them
+--       13 parts     of a part: the number of parts of its poll. The book is there already, so one that is
+--                    not there, or is of another number, is lost. Absent or empty: the first vote makes it
 -- Returns {reason, replayed, cast, number, choice, ...}, as one text: the values, separated by spaces
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
 --                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
@@ -89,12 +90,13 @@ local function answer(reason, replayed, cast, number, choices)
 end
 
 local b
-if audit then
-  b = redis.call('HMGET', book, ':state', '=' .. ballot, ':audit')
+local parts = ARGV[13] or ''
+if audit or parts ~= '' then
+  b = redis.call('HMGET', book, ':state', '=' .. ballot, ':audit', ':parts')
 else
   b = redis.call('HMGET', book, ':state', '=' .. ballot)
 end
-local state, kind, begun = b[1], b[2], b[3]
+local state, kind, begun = b[1], b[2], audit and b[3]
 -- shared vote_state
 local slots, tail, changes, buckets, ballots, kinds, ended =
   string.match(state or '0 0 1 0 0 0', '^(%d+)( (%d+) (%d+) (%d+) (%d+) (%d+))$')
@@ -106,6 +108,9 @@ if not state and redis.call('EXISTS', voters, tally, audit or tally) > 0 then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 end
 -- end vote_book
+if state and parts ~= '' and b[4] ~= parts then
+  return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ' is of another number of parts')
+end
 
 -- shared vote_look
 local one, two, three, four = string.byte(voter, 1, 4)
@@ -200,7 +205,7 @@ if now < opens then
   return answer('not_open', '0', cast, opens - now, choices)
 elseif closes > 0 and now >= closes then
   return answer('closed', '0', cast, '0', choices)
-elseif not state and ARGV[13] == '1' then
+elseif not state and parts ~= '' then
   return redis.error_reply('GATEHOUSE lost: the book ' .. book .. ': who has voted is unknown')
 elseif per_day > 0 and (now < begins or now >= ends) then
   return answer('day_rolled', '0', cast, now, choices)
