@@ -7,7 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/votes"
@@ -51,14 +55,16 @@ var _ = explore(life{
 })
 
 // A poll in parts is the same list, whatever number of parts its processes would begin with. One process
-// begins with two, the other with three. Amy is in parts 1 and 3 of these, bob in 2 and 1.
+// begins with two, the other with three. Amy is in parts 1 and 3 of these, bob in 2 and 1. The event look is
+// a tally, before whose second command ann votes.
 var _ = explore(life{
 	name: "parts", of: []string{"votes"},
 	events: alphabet("ann-red ann-blue bob-red other-ann-red other-bob-red give-back give-first-back retract "+
-		"again", "two closes border minute ends flush save failover"),
+		"look again", "two closes border minute ends flush save failover"),
 	same: samePoll,
 	world: func(p *place) world {
-		w := &pollWorld{place: p, inParts: true}
+		w := &pollWorld{place: p, inParts: true, between: &between{}}
+		p.rdb.AddHook(w.between)
 		for n := 2; n <= 3; n++ {
 			o := votes.Options{Find: w.find, Keep: time.Hour}
 			w.guards = append(w.guards, parts.New(p.Engine(), "poll", n, o))
@@ -110,6 +116,7 @@ type pollWorld struct {
 	*place
 	guards  []ballots
 	inParts bool
+	between *between
 
 	name  string
 	rules votes.Poll
@@ -201,7 +208,8 @@ const (
 func (w *pollWorld) find(context.Context, string) (votes.Poll, error) { return w.rules, nil }
 
 func (w *pollWorld) begin(name string) {
-	*w = pollWorld{place: w.place, guards: w.guards, inParts: w.inParts, name: name, poll: newPolled()}
+	*w = pollWorld{place: w.place, guards: w.guards, inParts: w.inParts, between: w.between, name: name,
+		poll: newPolled()}
 	w.rules.Retract = true
 }
 
@@ -253,6 +261,8 @@ func (w *pollWorld) do(event string) (string, error) {
 		return w.void(event == "void-again")
 	case "repair", "lose-tally", "lose-audit":
 		return w.repair(event)
+	case "look":
+		return w.look()
 	case "again":
 		return w.again()
 	}
@@ -659,10 +669,66 @@ func (w *pollWorld) again() (string, error) {
 	return fmt.Sprint(c.redo()), nil
 }
 
+// look reads the tally while ann votes: it is that of before, or that of after.
+func (w *pollWorld) look() (seen string, err error) {
+	earlier, once := w.poll.sums(), sync.OnceFunc(func() { seen, err = w.vote(0, "ann", "red", "") })
+	w.between.f = once
+	w.between.left.Store(2)
+	tally, wrong := w.guards[1].Tally(context.Background(), w.name)
+	w.between.left.Store(0)
+	if once(); err != nil {
+		return seen, err
+	}
+	maps.DeleteFunc(tally, func(_ string, sum int64) bool { return sum == 0 })
+	if wrong != nil || !maps.Equal(tally, earlier) && !maps.Equal(tally, w.poll.sums()) {
+		return seen, broken("A tally that is read while somebody votes is that of before or after",
+			"%v, %v: want %v or %v", tally, wrong, earlier, w.poll.sums())
+	}
+	return seen, nil
+}
+
+// between does something before a command.
+type between struct {
+	left atomic.Int64 // until then
+	f    func()
+}
+
+func (b *between) count() {
+	if b.left.Load() > 0 && b.left.Add(-1) == 0 {
+		b.f()
+	}
+}
+
+// DialHook implements redis.Hook.
+func (*between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { b.count(); return next(ctx, cmd) }
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { b.count(); return next(ctx, cmds) }
+}
+
+// sums returns the tally of the list.
+func (p *polled) sums() map[string]int64 {
+	sums := map[string]int64{}
+	for _, mine := range p.votes {
+		for _, v := range mine {
+			if !v.voided {
+				sums[v.choice]++
+			}
+		}
+	}
+	return sums
+}
+
 // end compares what the poll tells with the list.
 func (w *pollWorld) end() error {
 	ctx := context.Background()
-	sums := map[string]int64{}
+	sums := w.poll.sums()
 	count, voters, voided := int64(0), int64(0), int64(0)
 	for _, mine := range w.poll.votes {
 		for _, v := range mine {
@@ -670,7 +736,6 @@ func (w *pollWorld) end() error {
 				voided++
 			} else {
 				count++
-				sums[v.choice]++
 			}
 		}
 		if len(mine) > 0 {
