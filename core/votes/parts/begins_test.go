@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -148,6 +149,40 @@ func TestAPollThatBeginsAgainInOtherPartsCountsOnce(t *testing.T) {
 			}
 			wantTally(t, second, poll, map[string]int64{"red": 6})
 			wantVerified(t, first, poll, map[string]int64{"red": 6})
+		}
+	})
+}
+
+// TestAPollThatClosesLaterKeepsItsNumberOfParts: a poll has begun before its closing was known, and the last
+// votes come within the minute for which a process remembers it. Until Keep after the closing the poll knows
+// its number of parts and each part. Before, they were kept for Keep from the beginning, and the votes were
+// called lost.
+func TestAPollThatClosesLaterKeepsItsNumberOfParts(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		var closes time.Time
+		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", 3, votes.Options{Keep: time.Hour,
+			Find: func(context.Context, string) (votes.Poll, error) {
+				return votes.Poll{PerVoter: 2, Closes: closes}, nil
+			}})
+		for range 2 {
+			for _, voter := range actorsOf(3) {
+				a := core.Attempt{Actor: voter, Resource: "p", Item: fmt.Sprint(closes.IsZero())}
+				guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+			}
+			closes = time.Now().Add(5 * time.Hour)
+		}
+		voters := g.Keys("p")[0]
+		if left := b.Client.PTTL(t.Context(), voters).Val(); left < 6*time.Hour {
+			t.Errorf("the number of parts is kept for %v", left)
+		}
+		for n := 1; n <= 3; n++ {
+			until, err := b.Client.HGet(t.Context(), voters, fmt.Sprint("@", n)).Int64()
+			if left := time.Until(time.UnixMilli(until)); err != nil || left < 6*time.Hour {
+				t.Errorf("part %d is known for %v: %v", n, left, err)
+			}
+			if left := b.Client.PTTL(t.Context(), g.Part(n, 3).Keys("p")[2]).Val(); left < 6*time.Hour {
+				t.Errorf("part %d is kept for %v", n, left)
+			}
 		}
 	})
 }

@@ -33,26 +33,32 @@ func (g *Guard) rules(ctx context.Context, poll string) (votes.Poll, bool) {
 	return p, err == nil
 }
 
+// heard is what a process remembers of a poll or of a part: the number of parts, and the closing by which the
+// keys are kept.
+type heard struct {
+	parts  int
+	closes time.Time
+}
+
+// covers reports whether the keys are kept for as long as the poll needs them, whatever its closing is now.
+func (h heard) covers(p *votes.Poll) bool { return !p.Closes.After(h.closes) }
+
 // number returns the number of parts of a poll, or 0 when the poll is not open and nobody has fixed a number
 // yet.
-func (g *Guard) number(ctx context.Context, poll string) (int, error) {
+func (g *Guard) number(ctx context.Context, poll string, p *votes.Poll) (int, error) {
 	now := g.Engine().Now()
-	if parts, found := g.numbers.Find(poll, now); found {
-		return parts, nil
-	}
-	p, found := g.rules(ctx, poll)
-	if !found {
-		return 0, nil
+	if n, found := g.numbers.Find(poll, now); found && n.covers(p) {
+		return n.parts, nil
 	}
 	asked := g.numbers.Ask(poll, now)
-	parts, state, err := g.begin(ctx, whole, poll, &p, g.parts, false)
+	parts, state, err := g.begin(ctx, whole, poll, p, g.parts, false)
 	if err == nil && state == undecided {
-		parts, state, err = g.decideNumber(ctx, poll, &p)
+		parts, state, err = g.decideNumber(ctx, poll, p)
 	}
 	if err != nil || state != known {
 		return 0, err
 	}
-	g.numbers.Hear(asked, parts, g.numbers.Longest())
+	g.numbers.Hear(asked, heard{parts, p.Closes}, g.numbers.Longest())
 	return parts, nil
 }
 
@@ -156,19 +162,15 @@ func (g *Guard) mark(
 // join lets a part of a poll begin before its first vote, and tells the poll so. From then on a part that is
 // not there is lost, until the time that the mark has. The order lets a process die at any moment: no mark is
 // of a part that never was. A process asks once per minute and part.
-func (g *Guard) join(ctx context.Context, poll string, n, parts int) error {
+func (g *Guard) join(ctx context.Context, poll string, n, parts int, p *votes.Poll) error {
 	key, now := partOf{poll, n}, g.Engine().Now()
-	if _, found := g.begun.Find(key, now); found {
-		return nil
-	}
-	p, found := g.rules(ctx, poll)
-	if !found {
+	if h, found := g.begun.Find(key, now); found && h.parts == parts && h.covers(p) {
 		return nil
 	}
 	asked := g.begun.Ask(key, now)
-	found, err := g.joinNow(ctx, poll, n, parts, &p)
+	found, err := g.joinNow(ctx, poll, n, parts, p)
 	if found {
-		g.begun.Hear(asked, true, g.begun.Longest())
+		g.begun.Hear(asked, heard{parts, p.Closes}, g.begun.Longest())
 	}
 	return err
 }

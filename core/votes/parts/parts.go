@@ -56,8 +56,8 @@ type Guard struct {
 	*votes.Guard // of the polls of one part
 	parts        int
 	options      votes.Options
-	numbers      *kit.Recall[string, int] // of parts, by poll
-	begun        *kit.Recall[partOf, bool]
+	numbers      *kit.Recall[string, heard]
+	begun        *kit.Recall[partOf, heard]
 	keep         keeps
 }
 
@@ -89,8 +89,8 @@ func New(e *core.Engine, name string, parts int, options votes.Options) *Guard {
 	g := &Guard{
 		parts:   parts,
 		options: options,
-		numbers: kit.NewRecall[string, int](remembered, longest),
-		begun:   kit.NewRecall[partOf, bool](remembered, longest),
+		numbers: kit.NewRecall[string, heard](remembered, longest),
+		begun:   kit.NewRecall[partOf, heard](remembered, longest),
 		keep: keeps{mark: (keep + longest).Milliseconds(), part: (keep + 2*longest).Milliseconds(),
 			number: (keep + 3*longest).Milliseconds()},
 	}
@@ -162,9 +162,12 @@ func (g *Guard) prepare(
 	if anew {
 		g.numbers.Drop(a.Resource)
 	}
-	parts := 0
+	parts, p, found := 0, votes.Poll{}, false
 	if a.Resource != "" && a.Actor != "" { // else the part says what is wrong
-		parts, err = g.number(ctx, a.Resource)
+		p, found = g.rules(ctx, a.Resource)
+	}
+	if found {
+		parts, err = g.number(ctx, a.Resource, &p)
 	}
 	switch {
 	case err != nil || parts == 0:
@@ -175,7 +178,7 @@ func (g *Guard) prepare(
 	if n = partOfVoter(a.Actor, parts); anew {
 		g.begun.Drop(partOf{a.Resource, n})
 	}
-	return g.Part(n, parts), n, g.join(ctx, a.Resource, n, parts)
+	return g.Part(n, parts), n, g.join(ctx, a.Resource, n, parts, &p)
 }
 
 // partOfVoter returns the number of a voter's part, from 1. It goes by other bytes of the SHA-256 than a
