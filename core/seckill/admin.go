@@ -19,9 +19,9 @@ var ErrTooFewLeft = kit.NewError("seckill: too few units are left", core.ErrNotN
 // reply was lost or a job runs again, changes nothing.
 //
 // ErrTooFewLeft means that fewer units are left than Restock is asked to take away; then it takes none. Held
-// units do not count as left. [Guard.Sweep] returns those of expired reservations. An ErrInvalid means that
-// the ID was used with another number of units, or that the stock would exceed 2^53-1. ErrNoSale means that
-// there is no such sale.
+// units do not count as left. Before it refuses, Restock itself returns those of expired reservations to the
+// stock. An ErrInvalid means that the ID was used with another number of units, or that the stock would
+// exceed 2^53-1. ErrNoSale means that there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
 	defer g.memory.restocked(item)
 	begun := time.Now()

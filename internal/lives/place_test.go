@@ -162,6 +162,12 @@ func (p *place) Sent() int {
 // Again sends a script call of this life once more, as a network may do: Again(p.Sent()-1) the last one. Its
 // argument now becomes the time of now.
 func (p *place) Again(call int) error {
+	_, err := p.AgainFor(call)
+	return err
+}
+
+// AgainFor is Again, and returns the reply.
+func (p *place) AgainFor(call int) (any, error) {
 	p.mu.Lock()
 	c := p.sent[call]
 	p.mu.Unlock()
@@ -174,10 +180,11 @@ func (p *place) Again(call int) error {
 			args[i] = now.UnixMilli()
 		}
 	}
-	if err := p.raw.Do(context.Background(), args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return err
+	reply, err := p.raw.Do(context.Background(), args...).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
 	}
-	return nil
+	return reply, nil
 }
 
 // reset begins a life: nothing in the Redis, nothing sent, the clock at the epoch. It returns the keys that
