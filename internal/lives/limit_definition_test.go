@@ -226,6 +226,7 @@ type bucketLedger struct {
 	since  int64 // when it was last full
 	last   int64 // when units were last taken
 	of     []int // the attempts since then
+	most   int64 // the Max by which the last units were taken
 	unsure int64 // units that came back under another Max leave a microsecond each at most
 }
 
@@ -257,7 +258,7 @@ func (b *bucketLedger) asked(limits []limit.Limit, now int64, id int, cost int64
 		*b = bucketLedger{full: now, since: now}
 	}
 	b.full += cost * limits[0].Window.Microseconds() / limits[0].Max
-	b.last, b.of = now, append(b.of, id)
+	b.last, b.of, b.most = now, append(b.of, id), limits[0].Max
 }
 
 func (b *bucketLedger) giveBack(t *taking, now int64) bool {
@@ -269,7 +270,9 @@ func (b *bucketLedger) giveBack(t *taking, now int64) bool {
 		return false // one that was not full since the attempt gives back what others took
 	}
 	b.full -= t.cost * window / t.limits[0].Max
-	b.unsure++
+	if b.most != t.limits[0].Max {
+		b.unsure++
+	}
 	return true
 }
 
