@@ -5,7 +5,7 @@ func HeldKey[V any](r *Recall[string, V], key string) string {
 	s := r.answers.Of(key)
 	s.Lock()
 	defer s.Unlock()
-	for _, held := range s.Keys() {
+	for held := range s.All() {
 		if held == key {
 			return held
 		}

@@ -3,9 +3,8 @@ package bounded
 
 import (
 	"hash/maphash"
+	"iter"
 	"sync"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // A Map remembers values for a bounded number of keys. Beyond that number it forgets the least recently used
@@ -19,21 +18,31 @@ type Map[K comparable, V any] struct {
 // Parts is how many parts a Map has.
 const Parts = 64
 
-// A Part holds a part of the keys. Hold its lock while using its LRU.
+// A Part holds a part of the keys. Hold its lock while using its other methods.
 type Part[K comparable, V any] struct {
 	sync.Mutex
-	*simplelru.LRU[K, V]
+	most int
+	of   map[K]*entry[K, V]
+	ends entry[K, V] // closes the ring: newer is the least recently used entry, older the most recently used
+}
+
+// An entry is a key with its value, in the ring of its part.
+type entry[K comparable, V any] struct {
+	key          K
+	value        V
+	older, newer *entry[K, V]
 }
 
 // New makes a map for that many keys, rounded up to a multiple of Parts. It panics unless size is positive.
 func New[K comparable, V any](size int) *Map[K, V] {
+	if size <= 0 {
+		panic("gatehouse: a bounded map has a positive size")
+	}
 	s := &Map[K, V]{seed: maphash.MakeSeed()}
 	for i := range s.parts {
-		lru, err := simplelru.NewLRU[K, V]((size+Parts-1)/Parts, nil)
-		if err != nil {
-			panic(err) // the size is not positive
-		}
-		s.parts[i].LRU = lru
+		p := &s.parts[i]
+		p.most, p.of = (size+Parts-1)/Parts, map[K]*entry[K, V]{}
+		p.ends.older, p.ends.newer = &p.ends, &p.ends
 	}
 	return s
 }
@@ -62,3 +71,74 @@ func (s *Map[K, V]) Len() int {
 
 // Hash returns a hash of the key, which is the same in this map for equal keys.
 func (s *Map[K, V]) Hash(key K) uint64 { return maphash.Comparable(s.seed, key) }
+
+// Len returns how many keys the part holds.
+func (p *Part[K, V]) Len() int { return len(p.of) }
+
+// Get returns the value of a key, which becomes the most recently used one.
+func (p *Part[K, V]) Get(key K) (value V, ok bool) {
+	e := p.of[key]
+	if e == nil {
+		return value, false
+	}
+	e.leave()
+	e.enter(&p.ends)
+	return e.value, true
+}
+
+// Has reports whether the part holds a key, and leaves its place.
+func (p *Part[K, V]) Has(key K) bool { return p.of[key] != nil }
+
+// Add sets the value of a key, which becomes the most recently used one. A key too many forgets the least
+// recently used one.
+func (p *Part[K, V]) Add(key K, value V) {
+	e := p.of[key]
+	switch {
+	case e != nil:
+		e.leave()
+	case len(p.of) == p.most: // its entry is used again
+		e = p.ends.newer
+		e.leave()
+		delete(p.of, e.key)
+	default:
+		e = &entry[K, V]{}
+	}
+	e.key, e.value = key, value
+	p.of[key] = e
+	e.enter(&p.ends)
+}
+
+// Remove forgets a key.
+func (p *Part[K, V]) Remove(key K) {
+	if e := p.of[key]; e != nil {
+		e.leave()
+		delete(p.of, key)
+	}
+}
+
+// RemoveOldest forgets the least recently used key, and returns it with its value.
+func (p *Part[K, V]) RemoveOldest() (key K, value V, ok bool) {
+	e := p.ends.newer
+	if e == &p.ends {
+		return key, value, false
+	}
+	p.Remove(e.key)
+	return e.key, e.value, true
+}
+
+// All yields the keys with their values, the least recently used one first. The key that was yielded last may
+// be removed.
+func (p *Part[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for e := p.ends.newer; e != &p.ends && yield(e.key, e.value); e = e.newer {
+		}
+	}
+}
+
+// enter makes the entry the most recently used one.
+func (e *entry[K, V]) enter(ends *entry[K, V]) {
+	e.older, e.newer = ends.older, ends
+	e.older.newer, ends.older = e, e
+}
+
+func (e *entry[K, V]) leave() { e.older.newer, e.newer.older = e.newer, e.older }

@@ -2,8 +2,11 @@ package bounded_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 )
@@ -101,4 +104,65 @@ func TestManyGoroutinesUseAMap(t *testing.T) {
 			t.Errorf("key %d counts %d, want %d", i, value, goroutines*rounds/keys)
 		}
 	}
+}
+
+// TestAPartIsAListByUse compares a part with a list of keys, the least recently used one first.
+func TestAPartIsAListByUse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 4).Draw(t, "most")
+		p := bounded.New[int, int](most * bounded.Parts).Of(0)
+		var list, values []int
+		drop := func(key int) (found bool, value int) {
+			i := slices.Index(list, key)
+			if i < 0 {
+				return false, 0
+			}
+			value = values[i]
+			list, values = slices.Delete(list, i, i+1), slices.Delete(values, i, i+1)
+			return true, value
+		}
+		for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
+			key := rapid.IntRange(0, 5).Draw(t, "key")
+			switch rapid.SampledFrom([]string{"add", "get", "remove", "oldest", "sweep"}).Draw(t, "step") {
+			case "add":
+				p.Add(key, step)
+				if found, _ := drop(key); !found && len(list) == most {
+					drop(list[0])
+				}
+				list, values = append(list, key), append(values, step)
+			case "get":
+				found, want := drop(key)
+				if value, ok := p.Get(key); ok != found || value != want {
+					t.Fatalf("Get(%d) is %d, %t, want %d, %t", key, value, ok, want, found)
+				}
+				if found {
+					list, values = append(list, key), append(values, want)
+				}
+			case "remove":
+				p.Remove(key)
+				drop(key)
+			case "oldest":
+				k, value, ok := p.RemoveOldest()
+				if ok != (len(list) > 0) || ok && (k != list[0] || value != values[0]) {
+					t.Fatalf("RemoveOldest is %d, %d, %t of %d with %d", k, value, ok, list, values)
+				}
+				drop(k)
+			case "sweep":
+				for k := range p.All() {
+					if k%2 == key%2 {
+						p.Remove(k)
+						drop(k)
+					}
+				}
+			}
+			var keys, held []int
+			for k, value := range p.All() {
+				keys, held = append(keys, k), append(held, value)
+			}
+			if !slices.Equal(keys, list) || !slices.Equal(held, values) || p.Len() != len(list) ||
+				p.Has(key) != slices.Contains(list, key) {
+				t.Fatalf("the part has %d with %d, want %d with %d", keys, held, list, values)
+			}
+		}
+	})
 }

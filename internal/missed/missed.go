@@ -46,7 +46,7 @@ func (m *Items) knows(item string) bool {
 	p := m.known.Of(item)
 	p.Lock()
 	defer p.Unlock()
-	return p.Contains(item)
+	return p.Has(item)
 }
 
 // Tell logs the decision about an attempt if the item should be on sale and is not. The part is what was lost

@@ -157,8 +157,7 @@ func (s *hands) sweepAll(ctx context.Context, number int, due time.Time) {
 	now := s.g.Engine().Now()
 	var back []limit.Lot
 	s.of.Each(func(p *bounded.Part[key, *hand]) {
-		for _, k := range p.Keys() {
-			h, _ := p.Peek(k)
+		for k, h := range p.All() {
 			lot, idle := h.swept(now, drains)
 			if lot.Units > 0 {
 				back = append(back, lot)

@@ -614,6 +614,10 @@ func TestSpendBesideALease(t *testing.T) {
 
 // all returns the hands that are kept.
 func (s *hands) all() (all []*hand) {
-	s.of.Each(func(p *bounded.Part[key, *hand]) { all = append(all, p.Values()...) })
+	s.of.Each(func(p *bounded.Part[key, *hand]) {
+		for _, h := range p.All() {
+			all = append(all, h)
+		}
+	})
 	return all
 }
