@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,8 @@ type consumer struct {
 	// program says that the files are a server, which is started and asked until it refuses; otherwise they
 	// are examples, which are run as tests.
 	program bool
+	args    []string   // of the program
+	most    expected   // of the program
 	owners  []released // modules that come from the release
 }
 
@@ -34,19 +37,28 @@ func consumers(release []released) []consumer {
 	all := []consumer{
 		{name: "README", gets: []string{root.Path}, files: []string{"docs/example*_test.go"}, owners: release[:1]},
 	}
-	for _, start := range []struct{ dir, adapter string }{
-		{"examples/gin", "ginmw"},
-		{"examples/echo", "echomw"},
-		{"examples/nethttp", "nethttpmw"},
-		{"examples/chi", "nethttpmw"},
+	for _, start := range []struct {
+		dir, adapter string
+		most         expected
+	}{
+		{"examples/gin", "ginmw", expected{22, 44, 8_900_000}},
+		{"examples/echo", "echomw", expected{16, 32, 6_600_000}},
+		{"examples/nethttp", "nethttpmw", expected{8, 16, 6_300_000}},
+		{"examples/chi", "nethttpmw", expected{9, 18, 6_300_000}},
+		{"examples/config", "config", expected{9, 18, 9_600_000}},
 	} {
-		all = append(all, consumer{
+		c := consumer{
 			name:    start.dir,
 			gets:    []string{root.Path, root.Path + "/" + start.adapter, root.Path + "/embedded"},
 			files:   []string{start.dir + "/main.go"},
 			program: true,
+			most:    start.most,
 			owners:  release[:1],
-		})
+		}
+		if start.adapter == "config" {
+			c.files, c.args = append(c.files, start.dir+"/rules.yaml"), []string{"rules.yaml"}
+		}
+		all = append(all, c)
 	}
 	for _, m := range release[1:] {
 		all = append(all, consumer{
@@ -79,7 +91,16 @@ func (c consumer) check(ctx context.Context, e *env, redisURL string) error {
 		if _, err := goes("build", "-o", "server", "."); err != nil {
 			return err
 		}
-		if err := askUntilRefused(ctx, filepath.Join(dir, "server"), redisURL); err != nil {
+		b, err := c.bill(ctx, dir, e)
+		if err == nil {
+			err = b.check(e, c.most)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Printf("    %d modules, %d lines of go.sum, %.1f MB beyond the client of Redis\n",
+			len(b.modules), b.sums, float64(b.size-e.bare)/1e6)
+		if err := c.askUntilRefused(ctx, dir, redisURL); err != nil {
 			return err
 		}
 	} else {
@@ -96,6 +117,25 @@ func (c consumer) check(ctx context.Context, e *env, redisURL string) error {
 		return err
 	}
 	return c.owned(graph)
+}
+
+// bill returns what the server is made of. Its go.sum is that of somebody who begins without one, as far as a
+// build needs it.
+func (c consumer) bill(ctx context.Context, dir string, e *env) (bill, error) {
+	sums := filepath.Join(dir, "go.sum")
+	all, err := os.ReadFile(sums)
+	if err != nil {
+		return bill{}, err
+	}
+	if err := os.Remove(sums); err != nil {
+		return bill{}, err
+	}
+	vars := append(slices.Clone(e.vars), "GOSUMDB=off")
+	if _, err := output(ctx, dir, vars, e.command, "build", "-o", "server", "."); err != nil {
+		return bill{}, err
+	}
+	b, err := billOf(dir, "server")
+	return b, errors.Join(err, os.WriteFile(sums, all, 0o644))
 }
 
 // create writes the module: a copy of the files, and a go.sum with the checksums of the checkout.
@@ -146,15 +186,16 @@ func (c consumer) owned(graph string) error {
 	return nil
 }
 
-// askUntilRefused starts a server on a loopback port and sends requests until it answers 429.
-func askUntilRefused(ctx context.Context, program, redisURL string) error {
+// askUntilRefused starts the server on a loopback port and sends requests until it answers 429.
+func (c consumer) askUntilRefused(ctx context.Context, dir, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return err
 	}
-	server, err := start(ctx, program, []string{"ADDR=" + address, "REDIS_URL=" + redisURL})
+	vars := []string{"ADDR=" + address, "REDIS_URL=" + redisURL}
+	server, err := start(ctx, dir, "./server", vars, c.args...)
 	if err != nil {
 		return err
 	}
@@ -207,9 +248,10 @@ type process struct {
 	err    error         // how it exited
 }
 
-func start(ctx context.Context, program string, vars []string, args ...string) (*process, error) {
+func start(ctx context.Context, dir, program string, vars []string, args ...string) (*process, error) {
 	p := &process{said: &bytes.Buffer{}, exited: make(chan struct{})}
 	p.cmd = exec.CommandContext(ctx, program, args...)
+	p.cmd.Dir = dir
 	p.cmd.Env = append(os.Environ(), vars...)
 	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
 	if err := p.cmd.Start(); err != nil {
@@ -266,7 +308,7 @@ type redisServer struct {
 
 func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	socket := filepath.Join(dir, "redis.sock")
-	p, err := start(ctx, "redis-server", nil,
+	p, err := start(ctx, dir, "redis-server", nil,
 		"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
 	if err != nil {
 		return nil, err

@@ -62,13 +62,17 @@ func run(ctx context.Context, root string, nested []string) (err error) {
 	if err != nil {
 		return err
 	}
+	least, err := minimums(root)
+	if err != nil {
+		return err
+	}
 
 	work, err := os.MkdirTemp("", "release-check-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	e := &env{command: cmp.Or(os.Getenv("GO"), "go"), work: work, root: root}
+	e := &env{command: cmp.Or(os.Getenv("GO"), "go"), work: work, root: root, least: least}
 
 	for _, m := range release {
 		if err := serveModule(e.proxy(), m.Version, filepath.Join(root, m.dir)); err != nil {
@@ -80,6 +84,9 @@ func run(ctx context.Context, root string, nested []string) (err error) {
 		}
 	}
 	if err := e.isolate(ctx, release); err != nil {
+		return err
+	}
+	if err := e.weighClient(ctx, release[0]); err != nil {
 		return err
 	}
 	server, err := startRedis(ctx, work)
@@ -182,6 +189,8 @@ type env struct {
 	work    string   // a temporary folder
 	vars    []string // for the go command in a user's module
 	sums    []byte   // go.sum: the checksums that the checkout knows
+	least   map[string]minimum
+	bare    int64 // the size of a program that has the client of Redis alone, in bytes
 }
 
 func (e *env) proxy() string { return filepath.Join(e.work, "proxy") }
@@ -209,6 +218,42 @@ func (e *env) isolate(ctx context.Context, release []released) error {
 		e.sums = append(e.sums, sums...)
 	}
 	return nil
+}
+
+// weighClient builds a server that has the client of Redis and nothing of ours. It requires the root all the
+// same, for the versions of what the client needs.
+func (e *env) weighClient(ctx context.Context, root released) error {
+	const program = `package main
+
+import (
+	"net/http"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{})
+	panic(http.ListenAndServe("", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		panic(rdb.EvalSha(r.Context(), "", nil).Err())
+	})))
+}
+`
+	c := consumer{name: "client"}
+	dir := filepath.Join(e.work, "users", c.name)
+	if err := c.create(dir, e); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"get", root.Path}, {"build", "-o", "server", "."}} {
+		if _, err := output(ctx, dir, e.vars, e.command, args...); err != nil {
+			return err
+		}
+	}
+	b, err := billOf(dir, "server")
+	e.bare = b.size
+	return err
 }
 
 // output runs a program and returns what it prints; an error has everything that it has said.

@@ -153,3 +153,67 @@ func TestUsersGetTheReleaseAndNoMore(t *testing.T) {
 		}
 	}
 }
+
+// TestNoGoModHasAVersionWithAnAdvisory compares each go.mod of the tree with scripts/minimum-versions.
+func TestNoGoModHasAVersionWithAnAdvisory(t *testing.T) {
+	least, err := minimums("../..")
+	if err != nil || len(least) == 0 {
+		t.Fatalf("%d minimums, %v", len(least), err)
+	}
+	tree, err := readTree("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range tree {
+		if err := tooOld(least, tree.requires(dir)); err != nil {
+			t.Errorf("%s/go.mod: %v", dir, err)
+		}
+	}
+}
+
+func TestAnOldVersionIsFound(t *testing.T) {
+	least := map[string]minimum{"example.com/a": {"v1.10.0", "CVE-1"}}
+	for version, want := range map[string]bool{"v1.9.9": true, "v1.10.0-rc.1": true, "v1.10.0": false, "v1.11.0": false} {
+		err := tooOld(least, []module.Version{{Path: "example.com/b", Version: "v0.0.1"}, {Path: "example.com/a", Version: version}})
+		if (err != nil) != want || want && !strings.Contains(err.Error(), "want v1.10.0 or newer for CVE-1") {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
+func TestMinimumsThatAreWrongAreRefused(t *testing.T) {
+	for _, text := range []string{"example.com/a v1.0.0\n", "example.com/a 1.0.0 CVE-1\n",
+		"example.com/a v1.0.0 CVE-1\nexample.com/a v1.0.1 CVE-2\n"} {
+		root := checkout(t, map[string]string{"scripts/minimum-versions": text})
+		if _, err := minimums(root); err == nil || !strings.Contains(err.Error(), "example.com/a") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestLicencesAreKnownByTheirText(t *testing.T) {
+	for text, want := range map[string]string{
+		"Permission is hereby granted,\nfree of charge, to any person obtaining a copy of this software":  "MIT",
+		"Redistribution and use in source and binary forms, with or\nwithout modification, are permitted": "BSD",
+		"      Apache License\n  Version 2.0, January 2004":                                               "Apache",
+		"Mozilla Public License Version 2.0":                                                              "",
+	} {
+		name, err := licence(checkout(t, map[string]string{"LICENSE.txt": text}))
+		if name != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", text, name, err, want)
+		}
+	}
+	if _, err := licence(t.TempDir()); err == nil {
+		t.Error("a module without a licence is allowed")
+	}
+}
+
+func TestAProgramThatBecomesLargerIsRefused(t *testing.T) {
+	one := bill{modules: []module.Version{}, size: 12, sums: 3}
+	e := &env{bare: 2}
+	for want, fits := range map[expected]bool{{0, 3, 10}: true, {0, 3, 9}: false, {0, 2, 10}: false, {1, 4, 11}: true} {
+		if err := one.check(e, want); (err == nil) != fits {
+			t.Errorf("%+v: %v", want, err)
+		}
+	}
+}
