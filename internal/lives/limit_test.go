@@ -81,7 +81,7 @@ func routesLife() life {
 	}
 	return life{
 		name: "limit-of-two-routes",
-		events: alphabet("a b both later-a give-back give-first-back peek-b reset",
+		events: alphabet("a b both b-later-a give-back give-first-back peek-b reset",
 			"just-before at earlier flush"),
 		same:  sameLimits,
 		world: func(p *place) world { return newLimitWorld(p, kind) },
@@ -95,8 +95,8 @@ func sameLimits(a, b string) bool {
 		return isMax(e) || slices.Contains([]string{"just-before", "at", "earlier", "save", "failover", "flush"}, e)
 	}
 	switch {
-	case isMax(a) && isMax(b), a == b && !isMax(a) && silent(a) && a != "at" && a != "just-before" && a != "earlier",
-		a == b && (a == "reset" || a == "peek"),
+	case isMax(a) && isMax(b),
+		a == b && slices.Contains([]string{"save", "failover", "flush", "reset", "peek"}, a),
 		a == "save" && b == "failover", a == "flush" && b == "failover", a == "failover" && b == "flush":
 		return true
 	}
@@ -208,10 +208,16 @@ func (w *limitWorld) do(event string) (string, error) {
 			cost = 3
 		}
 		return w.both(func(s *limitSide) (string, error) { return w.check(s, cost) })
-	case "later-a", "a":
-		if event == "later-a" {
-			w.Pass(42 * time.Second)
+	case "b-later-a": // most of b's Window passes, so that b is asked for, and a keeps little of what it admits
+		w.limits = w.of("b")
+		told, err := w.both(func(s *limitSide) (string, error) { return w.check(s, 1) })
+		if err != nil {
+			return told, err
 		}
+		w.Pass(42 * time.Second)
+		w.limits = w.of("a")
+		return w.both(func(s *limitSide) (string, error) { return w.check(s, 3) })
+	case "a":
 		return w.both(func(s *limitSide) (string, error) { return w.check(s, 3) })
 	case "b", "both":
 		w.limits = w.of(event)
