@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	setScript  = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
-	readScript = script.New("control_read", lua.Source("control/read"), script.Idempotent)
+	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
+	readScript    = script.New("control_read", lua.Source("control/read"), script.Idempotent)
+	restoreScript = script.New("control_restore", lua.Source("control/restore"), script.Idempotent)
 )
 
 // Desk is where operators decide about limits, lists and roll-outs: see [New]. It is safe for concurrent use.
@@ -32,11 +33,14 @@ type Desk struct {
 	// mu is held while Redis is read, so that no reply overtakes a newer one. No request waits for it.
 	mu      sync.Mutex
 	bound   map[thing]*binding
-	decided []Decision
-	known   string    // the last change that decided has
-	next    int64     // when the next decision ends, by the server's clock; 0: none does
-	server  int64     // its clock when it was read last, milliseconds since 1970; 0: never
-	at      time.Time // and that of the process
+	records map[string]record // by field
+	lost    bool              // Redis has lost some of them, which is logged and not mended yet
+	decided []Decision        // those that are not withdrawn
+	latest  int64             // the greatest ID that was heard of
+	known   string            // the last change that decided has
+	next    int64             // when the next decision ends, by the server's clock; 0: none does
+	server  int64             // its clock when it was read last, milliseconds since 1970; 0: never
+	at      time.Time         // and that of the process
 	logged  map[Decision]bool
 }
 
@@ -57,8 +61,9 @@ func New(ctx context.Context, gate *core.Engine, name string) *Desk {
 
 func newDesk(ctx context.Context, gate *core.Engine, name string, looks time.Duration) *Desk {
 	kit.NeedRedis(gate, "control", name)
-	d := &Desk{Base: kit.Register(gate, "control", name, setScript, readScript),
-		kick: make(chan struct{}, 1), bound: map[thing]*binding{}, logged: map[Decision]bool{}}
+	d := &Desk{Base: kit.Register(gate, "control", name, setScript, readScript, restoreScript),
+		kick: make(chan struct{}, 1), bound: map[thing]*binding{}, logged: map[Decision]bool{},
+		records: map[string]record{}}
 	d.root, d.audit, d.channel = d.Key(name, "root"), d.Key(name, "audit"), d.Key(name, "changed")
 	if ctx.Err() == nil {
 		err := d.read(ctx, true)
@@ -98,7 +103,8 @@ type Decision struct {
 // though it has bound others of the kind, is logged there once.
 //
 // Decisions are kept for two years after the last change, and while a process follows. Each process keeps all
-// of them, and reads all after a change: a desk is for hundreds, not for millions.
+// of them, and reads all after a change: a desk is for hundreds, not for millions. Where Redis has lost some,
+// each process that knows them puts them back, and logs it once. A later decision wins.
 func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)
 }
@@ -111,7 +117,7 @@ func (d *Desk) Withdraw(ctx context.Context, x Decision, who, why string) error 
 
 func (d *Desk) set(ctx context.Context, op string, x Decision, who, why string) error {
 	return d.Call(ctx, op, core.Attempt{}, func() error {
-		until, value := "0", ""
+		until := "0"
 		if who == "" {
 			return kit.NewError("say who decides this", core.ErrInvalid)
 		}
@@ -120,11 +126,10 @@ func (d *Desk) set(ctx context.Context, op string, x Decision, who, why string) 
 				return kit.NewError(err.Error(), core.ErrInvalid)
 			}
 			until = strconv.FormatInt(schedule.Milli(x.Until), 10)
-			value = until + " " + x.Value
 		}
 		_, err := d.Engine().RunWithin(ctx, d.Engine().SettleTimeout(), setScript, []string{d.root, d.audit},
-			x.field(), value, who, why, strings.TrimSpace(op+" "+x.Value), x.field(), until, d.channel,
-			d.Engine().ScriptNow(time.Millisecond))
+			x.field(), x.Value, who, why, strings.TrimSpace(op+" "+x.Value), x.field(), until, d.channel,
+			d.lastID(), d.Engine().ScriptNow(time.Millisecond))
 		if err == nil {
 			_ = d.read(ctx, false) // else the process hears of it as the others do
 		}
@@ -138,29 +143,38 @@ func (x Decision) field() string {
 	return script.JoinTag(x.Kind, script.EncodeUpTo(whole, x.Name), script.EncodeUpTo(whole, x.Of))
 }
 
-// decisionOf reads a field of the root. It is the zero Decision for a field that is none.
-func decisionOf(field, text string) (x Decision) {
+// decisionOf reads a field of the root, and which change it was. It is the zero Decision for a field that is
+// none, and has no Value where it was withdrawn.
+func decisionOf(field, text string) (x Decision, id int64) {
 	parts := strings.Split(field, "|")
-	until, value, _ := strings.Cut(text, " ")
+	until, rest, _ := strings.Cut(text, " ")
+	change, value, hasValue := strings.Cut(rest, " ")
 	ends, err := strconv.ParseInt(until, 10, 64)
 	if len(parts) != 3 || err != nil || ends != 0 && !schedule.Countable(time.UnixMilli(ends)) {
-		return x
+		return x, 0
+	}
+	if id, err = strconv.ParseInt(change, 10, 64); err != nil || id < 0 || !hasValue {
+		return x, 0
 	}
 	x = Decision{Kind: parts[0], Name: script.Decode(parts[1]), Of: script.Decode(parts[2]), Value: value}
 	if ends != 0 {
 		x.Until = time.UnixMilli(ends)
 	}
-	return x
+	return x, id
 }
 
-// Decided returns what is decided, as it stands in Redis now. A decision may be over.
+// Decided returns what is decided, as it stands in Redis now, without what is over.
 func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 	return kit.Look(ctx, &d.Base, "decided", core.Attempt{}, func() (all []Decision, err error) {
 		root, err := script.Query(ctx, d.Engine().Runner,
 			redis.NewMapStringStringCmd(ctx, "hgetall", d.root))
 		all = []Decision{} // which pages show as none
+		d.mu.Lock()
+		now := d.now()
+		d.mu.Unlock()
 		for field, text := range root {
-			if x := decisionOf(field, text); x.Kind != "" {
+			x, _ := decisionOf(field, text)
+			if ends := schedule.Milli(x.Until); x.Value != "" && (ends == 0 || ends > now) {
 				all = append(all, x)
 			}
 		}
@@ -171,7 +185,11 @@ func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 	})
 }
 
-// Audited is a change by an operator. A decision without a Value was withdrawn.
+// RestoredBy is who stands in the audit for a change that a process put back: Redis had lost it.
+const RestoredBy = "gatehouse"
+
+// Audited is a change by an operator, or one that Redis had lost and a process put back: see [RestoredBy]. A
+// decision without a Value was withdrawn.
 type Audited struct {
 	At  time.Time `json:"at"`
 	Who string    `json:"who"`
@@ -189,8 +207,8 @@ func (d *Desk) Audit(ctx context.Context) ([]Audited, error) {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)
 			_, value, _ := strings.Cut(text("what"), " ")
-			all = append(all, Audited{At: time.UnixMilli(at), Who: text("who"), Why: text("why"),
-				Decision: decisionOf(text("path"), text("until")+" "+value)})
+			x, _ := decisionOf(text("path"), text("until")+" 0 "+value)
+			all = append(all, Audited{At: time.UnixMilli(at), Who: text("who"), Why: text("why"), Decision: x})
 		}
 		return all, err
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -139,7 +140,7 @@ func (d *Desk) ask(ctx context.Context, whole bool) (changed bool, err error) {
 		return false, nil
 	}
 	r := script.ReadReply(value, 1, math.MaxInt)
-	now, last, decided := r.Number(), "", []Decision(nil)
+	now, last, heard := r.Number(), "", map[string]record{}
 	for r.More() {
 		field, text := r.Text(), ""
 		if r.More() {
@@ -147,16 +148,21 @@ func (d *Desk) ask(ctx context.Context, whole bool) (changed bool, err error) {
 		}
 		if field == "=" {
 			last = text
-		} else if x := decisionOf(field, text); x.Kind != "" {
-			decided = append(decided, x)
+		} else if x, id := decisionOf(field, text); x.Kind != "" {
+			heard[field] = record{x, id, text}
 		} else {
 			d.malformed(Decision{Name: field, Value: text}, errors.New("this is no decision"))
 		}
 	}
-	if r.Err == nil {
-		d.server, d.at, d.known, d.decided = now, d.Engine().Now(), last, decided
+	if r.Err != nil {
+		return false, r.Err
 	}
-	return r.Err == nil, r.Err
+	lost := d.merge(heard, now)
+	d.server, d.at, d.known = now, d.Engine().Now(), last
+	if id, err := strconv.ParseInt(last, 10, 64); err == nil {
+		d.latest = max(d.latest, id)
+	}
+	return true, d.putBack(ctx, lost)
 }
 
 // apply has all things obey what is in force now. The caller holds mu.

@@ -47,7 +47,7 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value,
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			what, Path(path...), untilText(until), "", g.Engine().ScriptNow(time.Millisecond))
+			what, Path(path...), untilText(until), "", "", g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
