@@ -674,9 +674,11 @@ func (w *pollWorld) look() (seen string, err error) {
 	earlier, once := w.poll.sums(), sync.OnceFunc(func() { seen, err = w.vote(0, "ann", "red", "") })
 	w.between.f = once
 	w.between.left.Store(2)
+	calls := w.calls
 	tally, wrong := w.guards[1].Tally(context.Background(), w.name)
 	w.between.left.Store(0)
-	if once(); err != nil {
+	once()
+	if w.calls = calls; err != nil { // which of those that were sent meanwhile was the vote is not known
 		return seen, err
 	}
 	maps.DeleteFunc(tally, func(_ string, sum int64) bool { return sum == 0 })
