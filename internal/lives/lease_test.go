@@ -143,6 +143,14 @@ func (w *leaseWorld) inHand() (n int64, err error) {
 }
 
 func (w *leaseWorld) do(event string) (string, error) {
+	told, err := w.event(event)
+	if err != nil && w.late() {
+		err = errImpossible
+	}
+	return told, err
+}
+
+func (w *leaseWorld) event(event string) (string, error) {
 	switch event {
 	case "one":
 		return w.burst(0)
@@ -294,6 +302,8 @@ func (w *leaseWorld) drain() (string, error) {
 }
 
 func (w *leaseWorld) end() error {
-	_, err := w.drain()
-	return err
+	if _, err := w.drain(); err != nil && !w.late() {
+		return err
+	}
+	return nil
 }

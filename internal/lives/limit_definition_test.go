@@ -58,6 +58,7 @@ func (s *slidingLedger) counted(at int64) int64 { return (at + s.part - 1) / s.p
 
 func (s *slidingLedger) look(now int64) {
 	counts, longest := s.counted(now), int64(0)
+	s.begun = min(s.begun, now)
 	for window, at := range s.last {
 		s.last[window] = min(at, counts)
 		longest = max(longest, s.last[window]+window)

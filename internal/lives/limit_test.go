@@ -176,7 +176,7 @@ func (w *limitWorld) end() error {
 	for _, route := range routes {
 		w.limits = w.of(route)
 		for _, s := range w.sides {
-			if told, err := w.peek(s); err != nil {
+			if told, err := w.peek(s); err != nil && !w.late() {
 				return fmt.Errorf("%w (at the end: %s)", err, told)
 			}
 		}
@@ -199,6 +199,18 @@ func (w *limitWorld) both(do func(s *limitSide) (string, error)) (told string, e
 }
 
 func (w *limitWorld) do(event string) (string, error) {
+	told, err := w.event(event)
+	if err != nil && w.late() {
+		err = errImpossible
+	}
+	return told, err
+}
+
+// late reports that a life took so long that keys may be gone: they outlive their units by a second, of the
+// clock of the machine.
+func (p *place) late() bool { return time.Since(p.begun) > 800*time.Millisecond }
+
+func (w *limitWorld) event(event string) (string, error) {
 	w.limits = w.of("a")
 	redis := w.sides[0]
 	switch event {
@@ -327,7 +339,11 @@ func (w *limitWorld) judge(s *limitSide, d core.Decision, cost int64) (string, e
 		return told, broken("Remaining is what is left", "%d, want %d to %d", d.Remaining, max(least, 0), max(most, 0))
 	}
 	if !d.Allowed && least == most {
-		if wait := w.wait(s, need); d.RetryAfter != wait {
+		wait, unsure := w.wait(s, need), time.Duration(0)
+		if b, ok := s.def.(*bucketLedger); ok {
+			unsure = time.Duration(b.unsure) * time.Microsecond
+		}
+		if d.RetryAfter < wait || d.RetryAfter > wait+unsure {
 			return told, broken("RetryAfter is exact", "%v, want %v", d.RetryAfter, wait)
 		}
 	}
@@ -339,7 +355,7 @@ func (w *limitWorld) wait(s *limitSide, need int64) time.Duration {
 	soonest := int64(0)
 	for _, l := range w.limits {
 		for _, at := range s.def.borders(l) {
-			if certain, _, _, _ := w.fits(s, need, at); certain && at > w.now() && (soonest == 0 || at < soonest) {
+			if _, may, _, _ := w.fits(s, need, at); may && at > w.now() && (soonest == 0 || at < soonest) {
 				soonest = at
 			}
 		}

@@ -31,6 +31,8 @@ type place struct {
 	abs  string // see life.absolute
 	mu   sync.Mutex
 	sent []sent
+
+	begun time.Time // when this life began, by the clock of the machine
 }
 
 // sent is a script's call, and when it was sent.
@@ -196,7 +198,7 @@ func (p *place) reset() (bare []string) {
 		p.t.Errorf("reset: %v", err)
 	}
 	p.mu.Lock()
-	p.sent = nil
+	p.sent, p.begun = nil, time.Now()
 	p.mu.Unlock()
 	return bare
 }
