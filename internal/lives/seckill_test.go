@@ -1,0 +1,360 @@
+package lives
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
+)
+
+// The definition of a sale of one unit, one a buyer, with holds of five minutes, kept for an hour:
+//   - Open puts an item on sale exactly if there is no sale of it
+//   - a unit is held for who asks while one is left: the stock, less what is sold and what is held for less than
+//     five minutes. A buyer has one unit at most
+//   - a reservation under an ID that holds or has bought is the same one. After it was cancelled, or is over,
+//     the ID is its buyer's, who may reserve under it again
+//   - a reservation that was not cancelled is sold by Confirm while it holds its unit, and afterwards while one
+//     is left and its buyer has none; sold once
+//   - Cancel gives back what is held, once, and nothing that is sold
+//   - Restock changes the stock once per ID, and takes only what is left
+//   - nobody gets a new unit of a sale that is closed; what was reserved in time is sold
+//   - a sale that was lost, discarded or kept for an hour is unknown, and all of it with it
+func saleOf(name string, of func(p *place, name string) onSale) life {
+	return life{
+		name: name, of: []string{strings.ReplaceAll(name, "-", "/")},
+		events: alphabet("ann ann-more bob again confirm-ann confirm-more confirm-bob cancel-ann open restock take",
+			"bob-lapses at-hold before-hold close discard hour flush save load"),
+		same:  func(a, b string) bool { return a == b && (a == "flush" || a == "close" || a == "save") },
+		world: func(p *place) world { return &saleWorld{place: p, of: of} },
+	}
+}
+
+var _ = explore(saleOf("seckill", func(p *place, name string) onSale {
+	return seckill.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, seckill.Options{Keep: time.Hour})
+}).with(row{
+	over:      "`Discard`; the end of `Keep`.",
+	remembers: "Nothing. In a sale: whose an ID is; of a buyer the last 16 reservations that have ended.",
+	forgets:   "Stock, reservations, what was bought, restocks, events.",
+	back:      "A reservation of earlier is `gone`, in a later sale too; its ID is free.",
+}))
+
+var _ = explore(saleOf("seckill-buckets", func(p *place, name string) onSale {
+	return buckets.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, buckets.Options{Options: seckill.Options{Keep: time.Hour}, Buckets: 2})
+}).with(row{
+	over: "As `seckill`.", remembers: "As `seckill`.", forgets: "As `seckill`.", back: "As `seckill`.",
+}))
+
+func (l life) with(r row) life { l.row = r; return l }
+
+// onSale is a sale of one bucket or several.
+type onSale interface {
+	core.Guard
+	Open(ctx context.Context, item string, sale seckill.Sale) (bool, error)
+	Confirm(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Cancel(ctx context.Context, a core.Attempt) (core.Decision, error)
+	Restock(ctx context.Context, item, id string, units int64) (seckill.Status, error)
+	Close(ctx context.Context, item string) error
+	Discard(ctx context.Context, item string) error
+	Status(ctx context.Context, item string) (seckill.Status, error)
+}
+
+const holdsFor = 5 * time.Minute
+
+type saleWorld struct {
+	*place
+	of func(p *place, name string) onSale
+	g  onSale
+
+	sold
+	saved *sold
+	snap  snapshot
+	asked bool // the event before was a check that has held a unit
+}
+
+// sold is what was given to whom in one sale.
+type sold struct {
+	open, closed bool
+	stock        int
+	until        time.Time // it is kept
+	reservations map[string]reservation
+	restocked    map[string]bool
+}
+
+func (s *sold) clone() *sold {
+	c := *s
+	c.reservations, c.restocked = maps.Clone(s.reservations), maps.Clone(s.restocked)
+	return &c
+}
+
+// reservation is one ID of a buyer.
+type reservation struct {
+	state string // held, sold, cancelled
+	ends  time.Time
+}
+
+// buyerOf has the buyers by the first letter of the IDs.
+var buyerOf = map[byte]string{'a': "ann", 'b': "bob"}
+
+func (w *saleWorld) begin(name string) {
+	w.g, w.sold, w.saved, w.asked = w.of(w.place, "s"+name), sold{}, nil, false
+	if _, err := w.putOnSale(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *saleWorld) end() error { return nil }
+
+// given returns what is sold or held, of all, and of one buyer.
+func (w *saleWorld) given(buyer string) (all, own, held int) {
+	for id, r := range w.reservations {
+		live := r.state == "held" && w.Now().Before(r.ends)
+		if live || r.state == "sold" {
+			all++
+			if buyerOf[id[0]] == buyer {
+				own++
+			}
+		}
+		if live {
+			held++
+		}
+	}
+	return all, own, held
+}
+
+func (w *saleWorld) changed() { w.until = w.Now().Add(time.Hour) }
+
+func (w *saleWorld) putOnSale() (string, error) {
+	did, err := w.g.Open(context.Background(), "tv", seckill.Sale{Stock: 1, Hold: holdsFor})
+	if err != nil || did == w.open {
+		return "", broken("Open puts an item on sale if there is no sale of it", "%t, %v: on sale before: %t", did, err, w.open)
+	}
+	if did {
+		w.sold = sold{open: true, stock: 1, reservations: map[string]reservation{}, restocked: map[string]bool{}}
+		w.changed()
+	}
+	return fmt.Sprint(did), nil
+}
+
+func (w *saleWorld) do(event string) (seen string, err error) {
+	asked := w.asked
+	w.asked = false
+	if w.open && !w.Now().Before(w.until) {
+		w.sold = sold{}
+	}
+	if seen, err = w.event(event, asked); err != nil {
+		return seen, err
+	}
+	return seen, w.look()
+}
+
+func (w *saleWorld) event(event string, asked bool) (string, error) {
+	ctx := context.Background()
+	switch event {
+	case "ann":
+		return w.check("a1")
+	case "ann-more":
+		return w.check("a2")
+	case "bob":
+		return w.check("b1")
+	case "bob-lapses":
+		if _, err := w.check("b1"); err != nil {
+			return "", err
+		}
+		w.Pass(holdsFor)
+		w.asked = false
+	case "again": // the reply was lost: nobody has used the answer
+		if !asked {
+			return "", errImpossible
+		}
+		w.asked = true
+		if err := w.Again(w.Sent() - 1); err != nil {
+			return "", broken("A check may arrive twice", "%v", err)
+		}
+		return "", nil
+	case "confirm-ann":
+		return w.confirm("a1")
+	case "confirm-more":
+		return w.confirm("a2")
+	case "confirm-bob":
+		return w.confirm("b1")
+	case "cancel-ann":
+		return w.cancel("a1")
+	case "open":
+		return w.putOnSale()
+	case "restock":
+		return w.restock("more", 1)
+	case "take":
+		return w.restock("less", -1)
+	case "at-hold":
+		w.Pass(holdsFor)
+	case "before-hold":
+		w.Pass(holdsFor - time.Millisecond)
+	case "hour": // and a 64th of it
+		w.Pass(time.Hour + time.Hour/64)
+		w.sold = sold{}
+	case "close":
+		err := w.g.Close(ctx, "tv")
+		if errors.Is(err, seckill.ErrNoSale) == w.open || err != nil && w.open {
+			return "", broken("A sale can be closed", "%v", err)
+		}
+		if w.open && !w.closed {
+			w.closed = true
+			w.changed()
+		}
+	case "discard":
+		err := w.g.Discard(ctx, "tv")
+		if errors.Is(err, seckill.ErrNoSale) == w.open || err != nil && w.open {
+			return "", broken("A sale can be discarded", "%v", err)
+		}
+		w.sold = sold{}
+	case "flush":
+		w.Flush()
+		w.sold = sold{}
+	case "save":
+		w.saved, w.snap = w.clone(), w.Save()
+	case "load":
+		if w.saved == nil {
+			return "", errImpossible
+		}
+		w.Load(w.snap)
+		w.sold = *w.saved.clone()
+	}
+	return "", nil
+}
+
+func (w *saleWorld) check(id string) (string, error) {
+	buyer := buyerOf[id[0]]
+	d, err := w.g.Check(context.Background(), core.Attempt{Actor: buyer, Resource: "tv", ID: id})
+	if err != nil {
+		return "", broken("A check is no error", "%v", err)
+	}
+	r := w.reservations[id]
+	all, own, _ := w.given(buyer)
+	want, fresh := core.ReasonOK, false
+	switch {
+	case !w.open:
+		want = core.ReasonNotReady
+	case r.state == "sold" || r.state == "held" && w.Now().Before(r.ends):
+	case w.closed:
+		want = core.ReasonClosed
+	case own > 0:
+		want = core.ReasonDuplicate
+	case all >= w.stock:
+		want = core.ReasonSoldOut
+	default:
+		fresh = true
+	}
+	if d.Reason != want || d.Allowed != (want == core.ReasonOK) || d.Allowed && d.Kept != (r.state == "sold") {
+		return "", broken("A unit is held for who asks while one is left, and a buyer has one", "%s: %s, kept %t: want %s",
+			id, d.Reason, d.Kept, want)
+	}
+	if fresh {
+		w.reservations[id] = reservation{"held", w.Now().Add(holdsFor)}
+		w.changed()
+		w.asked = true
+	}
+	return string(d.Reason), nil
+}
+
+func (w *saleWorld) confirm(id string) (string, error) {
+	buyer := buyerOf[id[0]]
+	d, err := w.g.Confirm(context.Background(), core.Attempt{Actor: buyer, Resource: "tv", ID: id})
+	if err != nil {
+		return "", broken("A confirmation is no error", "%v", err)
+	}
+	r := w.reservations[id]
+	all, own, _ := w.given(buyer)
+	want := core.ReasonGone
+	switch {
+	case !w.open:
+		want = core.ReasonNotReady
+	case r.state == "sold", r.state == "held" && w.Now().Before(r.ends), r.state == "held" && all < w.stock && own == 0:
+		want = core.ReasonOK
+	}
+	if d.Reason != want || d.Allowed && d.Replayed != (r.state == "sold") {
+		return "", broken("A reservation is sold while it holds its unit, and afterwards while one is left",
+			"%s: %s, replayed %t: want %s", id, d.Reason, d.Replayed, want)
+	}
+	if want == core.ReasonOK && r.state == "held" {
+		w.reservations[id] = reservation{"sold", time.Time{}}
+		w.changed()
+	}
+	return string(d.Reason), nil
+}
+
+func (w *saleWorld) cancel(id string) (string, error) {
+	d, err := w.g.Cancel(context.Background(), core.Attempt{Actor: buyerOf[id[0]], Resource: "tv", ID: id})
+	if err != nil {
+		return "", broken("A cancellation is no error", "%v", err)
+	}
+	r := w.reservations[id]
+	want := core.ReasonOK
+	switch {
+	case !w.open:
+		want = core.ReasonNotReady
+	case r.state == "sold":
+		want = core.ReasonConflict
+	}
+	live := r.state == "held" && w.Now().Before(r.ends)
+	if d.Reason != want || want == core.ReasonOK && live && d.Replayed {
+		return "", broken("Cancel gives back what is held, and nothing that is sold", "%s: %s, replayed %t: want %s", id,
+			d.Reason, d.Replayed, want)
+	}
+	if w.open && r.state == "held" {
+		w.reservations[id] = reservation{"cancelled", time.Time{}}
+		w.changed()
+	}
+	return string(d.Reason), nil
+}
+
+func (w *saleWorld) restock(id string, units int) (string, error) {
+	_, err := w.g.Restock(context.Background(), "tv", id, int64(units))
+	all, _, _ := w.given("")
+	var want error
+	switch {
+	case !w.open:
+		want = seckill.ErrNoSale
+	case w.restocked[id]:
+	case w.stock+units < all:
+		want = seckill.ErrTooFewLeft
+	default:
+		w.stock += units
+		w.restocked[id] = true
+		w.changed()
+	}
+	if !errors.Is(err, want) {
+		return "", broken("Restock changes the stock once per ID, and takes only what is left", "%s: %v, want %v", id, err, want)
+	}
+	return fmt.Sprint(err), nil
+}
+
+// look compares the state of the sale with what was given.
+func (w *saleWorld) look() error {
+	s, err := w.g.Status(context.Background(), "tv")
+	if !w.open {
+		if !errors.Is(err, seckill.ErrNoSale) {
+			return broken("A sale that is over is unknown", "%+v, %v", s, err)
+		}
+		return nil
+	}
+	_, _, held := w.given("")
+	sold := 0
+	for _, r := range w.reservations {
+		if r.state == "sold" {
+			sold++
+		}
+	}
+	if err != nil || s.Stock != int64(w.stock) || s.Sold != int64(sold) || s.Held < int64(held) ||
+		s.Left+s.Held+s.Sold != s.Stock || s.Left < 0 {
+		return broken("Left, held and sold are the stock", "%+v, %v: want a stock of %d, %d sold, %d held or more", s, err,
+			w.stock, sold, held)
+	}
+	return nil
+}
