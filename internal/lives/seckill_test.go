@@ -133,10 +133,12 @@ func (w *saleWorld) changed() { w.until = w.Now().Add(time.Hour) }
 func (w *saleWorld) putOnSale() (string, error) {
 	did, err := w.g.Open(context.Background(), "tv", seckill.Sale{Stock: 1, Hold: holdsFor})
 	if err != nil || did == w.open {
-		return "", broken("Open puts an item on sale if there is no sale of it", "%t, %v: on sale before: %t", did, err, w.open)
+		return "", broken("Open puts an item on sale if there is no sale of it", "%t, %v: there was one: %t", did,
+			err, w.open)
 	}
 	if did {
-		w.sold = sold{open: true, stock: 1, reservations: map[string]reservation{}, restocked: map[string]bool{}}
+		w.sold = sold{open: true, stock: 1, reservations: map[string]reservation{},
+			restocked: map[string]bool{}}
 		w.changed()
 	}
 	return fmt.Sprint(did), nil
@@ -275,7 +277,7 @@ func (w *saleWorld) confirm(id string) (string, error) {
 	switch {
 	case !w.open:
 		want = core.ReasonNotReady
-	case r.state == "sold", r.state == "held" && w.Now().Before(r.ends), r.state == "held" && all < w.stock && own == 0:
+	case r.state == "sold", r.state == "held" && (w.Now().Before(r.ends) || all < w.stock && own == 0):
 		want = core.ReasonOK
 	}
 	if d.Reason != want || d.Allowed && d.Replayed != (r.state == "sold") {
