@@ -53,7 +53,7 @@ guards:
   sale: {seckill: {keep: 48h}}
   daily: {quota: {items: 2, period: {every: day, zone: Europe/Berlin}}}
   gift: {redpacket: {}}
-  once: {idempotency: {keep: 1h, max_body: 100}}
+  once: {idempotency: {keep: 1h, max_body: 100, max_actor: 5000, max_stored: 1000000}}
   slots: {semaphore: {max: 1}}
   account: {lock: {lease: 5s}}
   strikes: {bans: {refusals: 2, first: 1h, longest: 1h}}
@@ -131,7 +131,8 @@ func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
 		"daily": {Guard: quota.New(e, "daily", quota.Options{Items: 2, Period: period.Daily(berlin)}), Who: client,
 			Which: which, Failed: func(status int) bool { return status == 404 }},
 		"gift": {Guard: redpacket.New(e, "gift", redpacket.Options{}), Who: client, What: what},
-		"once": {Guard: idempotency.New(e, "once", idempotency.Options{Keep: time.Hour, MaxBody: 100}),
+		"once": {Guard: idempotency.New(e, "once", idempotency.Options{Keep: time.Hour, MaxBody: 100,
+			MaxActor: 5000, MaxStored: 1_000_000}),
 			Who: client, ID: id, NoKey: nethttpmw.NoKeySkip},
 		"slots": {Guard: semaphore.New(e, "slots", semaphore.Options{Max: 1}), Who: client,
 			OnOutage: core.FailClosed},

@@ -107,7 +107,8 @@ const (
 	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"
 	// ReasonBusy: as many run at the same time as may, or somebody else holds the lock. RetryAfter says when the
-	// first of them has ended at the latest, if it has died. See packages semaphore and lock.
+	// first of them has ended at the latest, if it has died. See packages semaphore and lock. For idempotency:
+	// all that may be stored is, and RetryAfter says when there is room.
 	ReasonBusy Reason = "busy"
 	// ReasonBanned: the actor is banned because they were refused too often. RetryAfter says for how long.
 	ReasonBanned Reason = "banned"
@@ -117,6 +118,7 @@ const (
 	ReasonDuplicate Reason = "duplicate"
 	// ReasonQuota: the voter has used all votes of a poll that gives several, or all votes of the day; or the
 	// actor has had all different items of the period. RetryAfter says how long the day or period still lasts.
+	// For idempotency: the actor stores all that one may, and RetryAfter says when there is room.
 	ReasonQuota Reason = "quota"
 	// ReasonNotOpen: the poll opens later. RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -41,9 +42,42 @@ type Options struct {
 	// A longer body is not kept at all, because part of an answer would be wrong: a repetition then gets
 	// core.ReasonDone without an answer to replay.
 	MaxBody int
+	// MaxActor is how many bytes one actor may store, from 4 KiB and 4 * MaxBody. Zero means 4 MiB, or 4 *
+	// MaxBody if that is more.
+	//
+	// Beyond half of it, operations are kept without their answers: a repetition gets core.ReasonDone without an
+	// answer to replay. Answers of up to 256 bytes, fields included, are kept all the same. Where there is no
+	// room for one more operation, an attempt is denied with core.ReasonQuota.
+	//
+	// An operation counts the lengths of its key and its value, a quarter more, and 96 bytes, which is no less
+	// than what Redis uses; the first one of an actor in an eighth of Keep counts 192 more. The bytes are counted
+	// until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them back.
+	// Operations that run are not counted: those that run when the bound is reached are kept without their
+	// answers, and may exceed it.
+	MaxActor int64
+	// MaxStored is how many bytes all actors may store, from 64 * MaxActor. Zero means 1 GiB, or 64 * MaxActor if
+	// that is more.
+	//
+	// Actors are spread over 64 parts by a hash, and each part may store a 64th. Beyond half of it, operations
+	// of the part are kept without their answers, as MaxActor says. Where there is no room for one more, an
+	// attempt of any actor of the part is denied with core.ReasonBusy.
+	MaxStored int64
 }
 
 const (
+	// parts is over how many slots of a cluster a guard is spread, by a hash of the actor. Each has a letter of
+	// partLetters.
+	parts       = 64
+	partLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	// actorLeast is the least MaxActor: it has room for an operation.
+	actorLeast = 4 << 10
+	// storedMost is the largest MaxStored: Lua counts exactly up to it.
+	storedMost = 1 << 50
+	// defaultMaxActor and defaultMaxStored are those of Options.
+	defaultMaxActor, defaultMaxStored = 4 << 20, 1 << 30
+	// outcomeShort is the longest text of an outcome that is kept where there is no room for answers.
+	outcomeShort = 256
+
 	// defaultMaxBody holds what an API answers to a form or an order.
 	defaultMaxBody = 64 << 10
 	// outcomeMost is the longest text of an outcome that is sent to Redis. No server can be configured to refuse
@@ -84,10 +118,11 @@ const (
 //
 // An operation takes one key. With a UUID as ID and an actor of 12 bytes, the key takes 184 bytes while the
 // operation runs, 200 when only the status is kept, and 296 with two header fields, plus the body (measured
-// on Redis 7.0, including the key's name).
+// on Redis 7.0, including the key's name). What is stored is bounded: see [Options].MaxActor and MaxStored.
 type Guard struct {
 	kit.Base
 	options Options
+	full    warn.Sample[core.Reason]
 }
 
 // New makes a guard with the given name. It panics when the name is taken or malformed, when the options are
@@ -102,6 +137,12 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	if options.MaxBody == 0 {
 		options.MaxBody = defaultMaxBody
+	}
+	if options.MaxActor == 0 {
+		options.MaxActor = max(defaultMaxActor, 4*int64(options.MaxBody))
+	}
+	if options.MaxStored == 0 {
+		options.MaxStored = max(defaultMaxStored, parts*options.MaxActor)
 	}
 	if err := options.check(); err != nil {
 		panic(fmt.Sprintf("idempotency: %v (guard %q)", err, name))
@@ -122,6 +163,12 @@ func (o Options) check() error {
 		return fmt.Errorf("the Keep is %v: set whole milliseconds from 1 second to %v", o.Keep, kit.MaxTTL)
 	case o.MaxBody > outcomeBodyMost:
 		return fmt.Errorf("the MaxBody is %d: set %d bytes at most", o.MaxBody, outcomeBodyMost)
+	case o.MaxActor < max(actorLeast, 4*int64(o.MaxBody)) || o.MaxActor > storedMost/parts:
+		return fmt.Errorf("the MaxActor is %d: set %d to %d bytes, which have room for answers as long as MaxBody",
+			o.MaxActor, max(actorLeast, 4*int64(o.MaxBody)), int64(storedMost/parts))
+	case o.MaxStored < parts*o.MaxActor || o.MaxStored > storedMost:
+		return fmt.Errorf("the MaxStored is %d: set %d to %d bytes, since each of %d parts has room for an actor",
+			o.MaxStored, parts*o.MaxActor, int64(storedMost), parts)
 	}
 	return nil
 }
@@ -152,6 +199,24 @@ func textOf(o *core.Outcome, maxBody int) (string, error) {
 		line, err = json.Marshal(rest)
 	}
 	return string(line) + "\n", err
+}
+
+// briefOf returns what is kept of an outcome where there is no room for its answer: the status, and where the
+// result is. It is empty if the text of the outcome is short enough to be kept in any case.
+func briefOf(o *core.Outcome, text string) (string, error) {
+	if o == nil || len(text) <= outcomeShort {
+		return "", nil
+	}
+	brief := core.Outcome{Status: o.Status, Incomplete: true}
+	if location := o.Header["Location"]; location != "" {
+		brief.Header = map[string]string{"Location": location}
+	}
+	short, err := textOf(&brief, 0)
+	if len(short) > outcomeShort {
+		brief.Header = nil
+		short, err = textOf(&brief, 0)
+	}
+	return short, err
 }
 
 // parseOutcome is the inverse of textOf.
@@ -187,7 +252,8 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	}
 	ctx, again := script.WatchSendings(ctx)
 	value, err := g.Engine().RunWithin(ctx, g.Engine().Deadline(), beginScript, g.operationKeys(a),
-		fingerprint(a), a.Call(), g.options.Lease.Milliseconds())
+		fingerprint(a), a.Call(), g.options.Lease.Milliseconds(), g.options.MaxActor, g.options.MaxStored/parts,
+		g.Engine().ScriptNow(time.Millisecond))
 	release := func(ctx context.Context) error { return g.release(ctx, a, true) }
 	if err != nil {
 		g.UndoLater(err, release)
@@ -199,7 +265,15 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if r.Err != nil {
 		return d, r.Err
 	}
-	if reason == core.ReasonDone {
+	switch reason {
+	case core.ReasonQuota, core.ReasonBusy:
+		wait, err := strconv.ParseInt(outcome, 10, 64)
+		if err != nil {
+			return d, fmt.Errorf("unexpected wait: %w", err)
+		}
+		d.RetryAfter = script.DurationOf(wait, time.Millisecond)
+		g.logFull(ctx, reason)
+	case core.ReasonDone:
 		done, err := parseOutcome(outcome)
 		if err != nil {
 			return d, err
@@ -260,17 +334,41 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		if o := end.Outcome(); o != nil && o.Pending {
 			left = strconv.FormatInt(max(g.options.Keep-g.options.Lease, 0).Milliseconds(), 10)
 		}
+		brief, err := briefOf(end.Outcome(), outcome)
+		if err != nil {
+			return err
+		}
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), finishScript,
-			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left)
+			g.operationKeys(a), fingerprint(a), a.Call(), outcome, g.options.Keep.Milliseconds(), left, brief,
+			g.options.MaxActor, g.options.MaxStored/parts, g.Engine().ScriptNow(time.Millisecond))
 		if err != nil {
 			return err
 		}
 		kept, err := script.ReadNumber(value)
-		if err == nil && kept == 0 {
+		switch {
+		case err != nil:
+		case kept == 0:
 			err = fmt.Errorf("%w: the lease ended and another attempt began the operation", core.ErrGone)
+		case kept == 2:
+			g.logFull(ctx, core.ReasonDone)
 		}
 		return err
 	}())
+}
+
+// logFull logs that there was no room for an answer (core.ReasonDone) or an operation: of each kind the first
+// time, and then once per minute.
+func (g *Guard) logFull(ctx context.Context, reason core.Reason) {
+	text := map[core.Reason]string{
+		core.ReasonDone: "an operation is kept without its answer, since its actor, or a part of the guard, " +
+			"stores half of what it may",
+		core.ReasonQuota: "an operation is refused, since its actor stores as much as idempotency.Options.MaxActor allows",
+		core.ReasonBusy:  "an operation is refused, since a part of the guard stores a 64th of idempotency.Options.MaxStored",
+	}[reason]
+	if skipped, ok := g.full.Due(reason); ok {
+		g.Logger().WarnContext(ctx, "gatehouse: "+text, "guard", g.Name(), "max_actor", g.options.MaxActor,
+			"max_stored", g.options.MaxStored, "not_logged", skipped)
+	}
 }
 
 // release lets the operation that the attempt's own Check began begin again. If that call, or a copy of it,
@@ -278,8 +376,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 func (g *Guard) release(ctx context.Context, a core.Attempt, late bool) error {
 	return g.Call(ctx, "settle", a, func() error {
 		_, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), releaseScript,
-			g.operationKeys(a),
-			a.Call(), kit.TombstoneTTL.Milliseconds(), kit.FlagOf(late))
+			g.operationKeys(a)[:1], a.Call(), kit.TombstoneTTL.Milliseconds(), kit.FlagOf(late))
 		return err
 	})
 }
@@ -291,7 +388,7 @@ func (g *Guard) Reset(ctx context.Context, a core.Attempt) error {
 		if err != nil {
 			return err
 		}
-		return g.Delete(ctx, g.operationKeys(a)...)
+		return g.Delete(ctx, g.operationKeys(a)[:1]...)
 	})
 }
 
@@ -315,13 +412,23 @@ func fingerprint(a core.Attempt) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// operationKeys returns the key of an operation. Rules join the ID of a client with the actor, who is in the
-// key already. So a fourth part, behind an empty third one, is an ID that begins with the actor, without the
-// actor.
+// operationKeys returns the keys of an operation: its own, the counter of its actor, and that of its part.
+// Rules join the ID of a client with the actor, who is in the key already. So a fourth field, behind an empty
+// third one, is an ID that begins with the actor, without the actor.
 func (g *Guard) operationKeys(a core.Attempt) []string {
 	actor, resource := script.Encode(a.Actor), script.Encode(a.Resource)
+	part := partOf(actor)
+	keys := []string{"", g.Key(part, actor), g.Key(part)}
 	if own, joined := strings.CutPrefix(a.ID, a.Actor+"|"); joined {
-		return []string{g.Key(script.JoinTag(actor, resource, "", script.Encode(own)))}
+		keys[0] = g.Key(part, actor, resource, "", script.Encode(own))
+	} else {
+		keys[0] = g.Key(part, actor, resource, script.Encode(a.ID))
 	}
-	return []string{g.Key(script.JoinTag(actor, resource, script.Encode(a.ID)))}
+	return keys
+}
+
+// partOf returns the tag of an actor's part.
+func partOf(actor string) string {
+	letter := sha256.Sum256([]byte(actor))[0] % parts
+	return partLetters[letter : letter+1]
 }

@@ -147,7 +147,7 @@ func TestIdempotencyLease(t *testing.T) {
 		a.ID = "o2"
 		late := guardtest.Check(t, brief, a)
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			return b.Client.Exists(t.Context(), brief.operationKeys(a)...).Val() == 0
+			return b.Client.Exists(t.Context(), brief.operationKeys(a)[0]).Val() == 0
 		}, "the lease is over")
 		finish(t, brief, late, &core.Outcome{Status: 202})
 		wantDone(t, brief, a, core.Outcome{Status: 202})
@@ -393,6 +393,11 @@ func TestIdempotencySetUpMistakes(t *testing.T) {
 		"Keep is 8784h0m1s:":             {Keep: kit.MaxTTL + time.Second},
 		"MaxBody is 983041:":             {MaxBody: 960<<10 + 1},
 		`bytes at most (guard "orders")`: {MaxBody: 1 << 20},
+		"MaxActor is 4095: set 4096 to":  {MaxActor: 4095, MaxBody: -1},
+		"MaxActor is 262143: set 262144": {MaxActor: 1<<18 - 1},
+		"MaxActor is 17592186044417:":    {MaxActor: 1<<44 + 1},
+		"MaxStored is 268435455: set":    {MaxStored: 1<<28 - 1},
+		"MaxStored is 1125899906842625:": {MaxStored: 1<<50 + 1},
 	} {
 		guardtest.WantPanic(t, text, func() { New(core.New(guardtest.NoClient{}), "orders", options) })
 	}
@@ -493,7 +498,7 @@ func TestIdempotencyAgainstModel(t *testing.T) {
 						rt.Skip("nothing runs")
 					}
 					if err := b.Client.Del(t.Context(),
-						g.operationKeys(begun[holder].decision.Attempt)...).Err(); err != nil {
+						g.operationKeys(begun[holder].decision.Attempt)[0]).Err(); err != nil {
 						rt.Fatal(err)
 					}
 					holder = -1
@@ -527,7 +532,7 @@ func FuzzOutcome(f *testing.F) {
 // undisturbed client.
 func begunBy(t *testing.T, g *Guard, a core.Attempt) bool {
 	t.Helper()
-	value, err := g.Engine().Run(t.Context(), begunScript, g.operationKeys(a))
+	value, err := g.Engine().Run(t.Context(), begunScript, g.operationKeys(a)[:1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestTheActorIsInAKeyOnce(t *testing.T) {
 		}
 	}
 	key := g.operationKeys(core.Attempt{Actor: "ann", ID: "ann|5f0c"})[0]
-	if !strings.HasSuffix(key, ":{ann|||5f0c}") {
+	if !strings.HasSuffix(key, "}:ann|||5f0c") {
 		t.Errorf("the key is %s", key)
 	}
 }
@@ -51,7 +51,12 @@ func TestAnOperationTakesWhatTheDocumentsSay(t *testing.T) {
 	if running > 184 || done > 200 || size() > 296 {
 		t.Errorf("%d, %d and %d bytes, want at most 184, 200 and 296", running, done, size())
 	}
-	if err := g.Reset(t.Context(), ask); err != nil {
-		t.Fatal(err)
+	for _, key := range g.operationKeys(ask) {
+		if key != g.operationKeys(ask)[0] {
+			t.Logf("%s takes %d bytes", key, b.Client.MemoryUsage(t.Context(), key, 0).Val())
+		}
+		if err := b.Client.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
