@@ -107,8 +107,7 @@ const (
 	// ReasonOverLimit: the cost alone exceeds the rate limit, so waiting does not help.
 	ReasonOverLimit Reason = "over_limit"
 	// ReasonBusy: as many run at the same time as may, or somebody else holds the lock. RetryAfter says when the
-	// first of them has ended at the latest, if it has died. See packages semaphore and lock. For idempotency:
-	// all that may be stored is, and RetryAfter says when there is room.
+	// first of them has ended at the latest, if it has died. See packages semaphore and lock.
 	ReasonBusy Reason = "busy"
 	// ReasonBanned: the actor is banned because they were refused too often. RetryAfter says for how long.
 	ReasonBanned Reason = "banned"
@@ -139,7 +138,8 @@ const (
 	// ReasonSoldOut: fewer units are left than the attempt asks for.
 	ReasonSoldOut Reason = "sold_out"
 	// ReasonNotReady: there is no such sale or packet. It was never opened, or it was lost with its Redis, in
-	// whole or in part. A missing sale never counts as a stock of any size.
+	// whole or in part. A missing sale never counts as a stock of any size. For idempotency: all that may be
+	// stored is, and RetryAfter says when there is room.
 	ReasonNotReady Reason = "not_ready"
 	// ReasonUnconfirmed: too few replicas confirmed the reservation in time, see seckill.Options.Durability. A
 	// retry with the same operation ID helps when the replicas are back.

@@ -187,7 +187,7 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 	lose.armed.Store(false)
 
 	once := idempotency.New(gate, "pay", idempotency.Options{})
-	check(once, ann)
+	must(once.Settle(ctx, check(once, ann), core.Commit))
 
 	exports := semaphore.New(gate, "exports", semaphore.Options{Max: 2, Wait: time.Minute})
 	check(exports, core.Attempt{Actor: "Ann ü", Resource: "pdf", Cost: 2})

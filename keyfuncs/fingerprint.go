@@ -21,7 +21,9 @@ const fingerprintMost = 1 << 20
 // one that reuses the key for something else does not. The rule of an idempotency guard takes it for Which by
 // default.
 //
-// It reads the whole body, keeps it in memory and leaves it for the handler. A body of more than 1 MiB is
+// It reads the whole body, keeps it in memory and leaves it for the handler. A body that does not end is kept
+// until [http.Server].ReadTimeout, which is unlimited by default; the number of such requests is bounded by
+// rules in front only. A body of more than 1 MiB is
 // [ErrTooLarge], which is answered with 413: see [FingerprintUpTo]. The path counts as the client has written
 // it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has taken off. Header fields
 // other than Host do not count. A form that the application has parsed counts by its fields and the whole of

@@ -130,7 +130,7 @@ func TestManyActorsDoNotFillRedis(t *testing.T) {
 		var refusal core.Decision
 		part := partOf("eve")
 		actors := []string{}
-		for i := 0; refusal.Reason != core.ReasonBusy; i++ {
+		for i := 0; refusal.Reason != core.ReasonNotReady; i++ {
 			if i == 10_000 {
 				t.Fatal("the part is not full")
 			}
@@ -147,7 +147,7 @@ func TestManyActorsDoNotFillRedis(t *testing.T) {
 		for i := range 100 {
 			want := core.ReasonOK
 			if partOf(fmt.Sprint("ann", i)) == part {
-				want = core.ReasonBusy
+				want = core.ReasonNotReady
 			}
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("ann", i), ID: "o1"}), want)
 		}

@@ -13,13 +13,8 @@ func (g *Guard) Describe() kit.Description {
 	return kit.Description{
 		Kind: "idempotency",
 		Answers: append(
-			kit.StandardAnswers(core.ReasonConflict, core.ReasonGone, core.ReasonInProgress, core.ReasonQuota),
-			kit.Answer{ // the client has not done too much, others have
-				Reason: core.ReasonBusy, Status: 503, Title: "No Room",
-				PageTitle: "No room", PageDetail: "No more requests can be kept at the moment.",
-				Detail: "No more requests can be kept at the moment.",
-				Type:   "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#busy",
-			},
+			kit.StandardAnswers(core.ReasonConflict, core.ReasonGone, core.ReasonInProgress, core.ReasonQuota,
+				core.ReasonNotReady),
 			kit.Answer{ // for operations without an answer to replay
 				Reason: core.ReasonDone, Status: 409, Title: "Already Done", Expected: true,
 				PageTitle: "Already done", PageDetail: "This was done before. Nothing was done twice.",

@@ -60,7 +60,7 @@ type Options struct {
 	//
 	// Actors are spread over 64 parts by a hash, and each part may store a 64th. Beyond half of it, operations
 	// of the part are kept without their answers, as MaxActor says. Where there is no room for one more, an
-	// attempt of any actor of the part is denied with core.ReasonBusy.
+	// attempt of any actor of the part is denied with core.ReasonNotReady.
 	MaxStored int64
 }
 
@@ -266,7 +266,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 		return d, r.Err
 	}
 	switch reason {
-	case core.ReasonQuota, core.ReasonBusy:
+	case core.ReasonQuota, core.ReasonNotReady:
 		wait, err := strconv.ParseInt(outcome, 10, 64)
 		if err != nil {
 			return d, fmt.Errorf("unexpected wait: %w", err)
@@ -363,7 +363,7 @@ func (g *Guard) logFull(ctx context.Context, reason core.Reason) {
 		core.ReasonDone: "an operation is kept without its answer, since its actor, or a part of the guard, " +
 			"stores half of what it may",
 		core.ReasonQuota: "an operation is refused, since its actor stores as much as idempotency.Options.MaxActor allows",
-		core.ReasonBusy:  "an operation is refused, since a part of the guard stores a 64th of idempotency.Options.MaxStored",
+		core.ReasonNotReady:  "an operation is refused, since a part of the guard stores a 64th of idempotency.Options.MaxStored",
 	}[reason]
 	if skipped, ok := g.full.Due(reason); ok {
 		g.Logger().WarnContext(ctx, "gatehouse: "+text, "guard", g.Name(), "max_actor", g.options.MaxActor,

@@ -345,7 +345,7 @@ func Steps() []Step {
 		{"idempotency/finish", operation("o2"), []string{"f1", "c2", "answer", "60000", "", "no", "700", "9000", "5000"},
 			"2"},
 		{"idempotency/begin", operation("o3"), []string{"f1", "c4", "60000", "800", "9000", "5000"}, "quota X"},
-		{"idempotency/begin", operation("o3"), []string{"f1", "c4", "60000", "9000", "800", "5000"}, "busy X"},
+		{"idempotency/begin", operation("o3"), []string{"f1", "c4", "60000", "9000", "800", "5000"}, "not_ready X"},
 		{"quota/quota", day("c1"), []string{"0", "9000000000000", "1000", "1", "a7", "o1", "1", "c1",
 			"5000000"},
 			"ok 0 1 5000000"},

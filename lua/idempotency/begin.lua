@@ -17,9 +17,9 @@
 -- Returns {reason, outcome}
 --       reason   ok, in_progress (it runs, or the rest of its outcome may still arrive), done, conflict (the
 --                operation belongs to another attempt), gone (this call was undone before it arrived), quota
---                (the actor has no room for it), busy (the part has none)
---       outcome  when done, what idempotency_finish was given; of quota and busy, the milliseconds until
---                there is room; else empty
+--                (the actor has no room for it), not_ready (the part has none)
+--       outcome  when done, what idempotency_finish was given; of quota and not_ready, the milliseconds
+--                until there is room; else empty
 
 local operation, actor, part = KEYS[1], KEYS[2], KEYS[3]
 local fingerprint, call, lease = ARGV[1], ARGV[2], ARGV[3]
@@ -99,7 +99,7 @@ if wait > 0 then
 end
 wait = full(part, part_most)
 if wait > 0 then
-  return {'busy', string.format('%.0f', wait)}
+  return {'not_ready', string.format('%.0f', wait)}
 end
 
 redis.call('SET', operation, 'run ' .. call .. ' ' .. fingerprint .. marks, 'PX', lease)
