@@ -22,8 +22,8 @@ const fingerprintMost = 1 << 20
 // default.
 //
 // It reads the whole body, keeps it in memory and leaves it for the handler. A body that does not end is kept
-// until [http.Server].ReadTimeout, which is unlimited by default; the number of such requests is bounded by
-// rules in front only. A body of more than 1 MiB is
+// until the ReadTimeout of the server, which has none by default. Only rules in front bound how many such
+// bodies there are. A body of more than 1 MiB is
 // [ErrTooLarge], which is answered with 413: see [FingerprintUpTo]. The path counts as the client has written
 // it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has taken off. Header fields
 // other than Host do not count. A form that the application has parsed counts by its fields and the whole of

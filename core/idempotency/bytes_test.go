@@ -62,8 +62,9 @@ func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		var log bytes.Buffer
-		g := New(guardtest.NewEngine(b, core.WithClock(clock.Now), core.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))),
-			"i", Options{MaxBody: 2 << 10, MaxActor: 16 << 10, Keep: time.Hour})
+		logger := core.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))
+		g := New(guardtest.NewEngine(b, core.WithClock(clock.Now), logger), "i",
+			Options{MaxBody: 2 << 10, MaxActor: 16 << 10, Keep: time.Hour})
 		done, refusal := fill(t, g, "eve", 1500)
 		guardtest.WantReason(t, refusal, core.ReasonQuota)
 		if refusal.RetryAfter <= 0 || refusal.RetryAfter > time.Hour+time.Hour/8 {
@@ -92,8 +93,8 @@ func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 		refused := core.Attempt{Actor: "eve", ID: "new"}
 		keys := g.operationKeys(refused)
 		stored := func() string {
-			return fmt.Sprint(b.Client.Exists(t.Context(), keys[0]).Val(), b.Client.HGetAll(t.Context(), keys[1]).Val(),
-				b.Client.HGetAll(t.Context(), keys[2]).Val())
+			return fmt.Sprint(b.Client.Exists(t.Context(), keys[0]).Val(),
+				b.Client.HGetAll(t.Context(), keys[1]).Val(), b.Client.HGetAll(t.Context(), keys[2]).Val())
 		}
 		before := stored()
 		for range 5 {
@@ -156,8 +157,8 @@ func TestManyActorsDoNotFillRedis(t *testing.T) {
 	})
 }
 
-// TestCountersExpireWithWhatTheyCount: bytes that have left Redis are not counted for longer than an eighth of
-// Keep, and a counter never piles up.
+// TestCountersExpireWithWhatTheyCount: bytes that have left Redis are not counted for longer than an eighth
+// of Keep, and a counter never piles up.
 func TestCountersExpireWithWhatTheyCount(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

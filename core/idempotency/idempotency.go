@@ -50,13 +50,13 @@ type Options struct {
 	// room for one more operation, an attempt is denied with core.ReasonQuota.
 	//
 	// An operation counts the lengths of its key and its value, a quarter more, and 96 bytes, which is no less
-	// than what Redis uses; the first one of an actor in an eighth of Keep counts 192 more. The bytes are counted
-	// until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them back.
+	// than what Redis uses; the first one of an actor in an eighth of Keep counts 192 more. The bytes are
+	// counted until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them back.
 	// Operations that run are not counted: those that run when the bound is reached are kept without their
 	// answers, and may exceed it.
 	MaxActor int64
-	// MaxStored is how many bytes all actors may store, from 64 * MaxActor. Zero means 1 GiB, or 64 * MaxActor if
-	// that is more.
+	// MaxStored is how many bytes all actors may store, from 64 * MaxActor. Zero means 1 GiB, or 64 * MaxActor
+	// if that is more.
 	//
 	// Actors are spread over 64 parts by a hash, and each part may store a 64th. Beyond half of it, operations
 	// of the part are kept without their answers, as MaxActor says. Where there is no room for one more, an
@@ -362,8 +362,10 @@ func (g *Guard) logFull(ctx context.Context, reason core.Reason) {
 	text := map[core.Reason]string{
 		core.ReasonDone: "an operation is kept without its answer, since its actor, or a part of the guard, " +
 			"stores half of what it may",
-		core.ReasonQuota: "an operation is refused, since its actor stores as much as idempotency.Options.MaxActor allows",
-		core.ReasonNotReady:  "an operation is refused, since a part of the guard stores a 64th of idempotency.Options.MaxStored",
+		core.ReasonQuota: "an operation is refused, since its actor stores as much as " +
+			"idempotency.Options.MaxActor allows",
+		core.ReasonNotReady: "an operation is refused, since a part of the guard stores a 64th of " +
+			"idempotency.Options.MaxStored",
 	}[reason]
 	if skipped, ok := g.full.Due(reason); ok {
 		g.Logger().WarnContext(ctx, "gatehouse: "+text, "guard", g.Name(), "max_actor", g.options.MaxActor,
