@@ -499,35 +499,79 @@ func TestWhoPaysLaterPaysTheirOwnReservation(t *testing.T) {
 	}
 }
 
-func TestTenantsHaveBudgetsOfTheirOwn(t *testing.T) {
+// asMember is a login that believes X-User and X-Tenant.
+func asMember(h http.Handler) http.Handler {
+	return asUser(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(keyfuncs.WithValue(r.Context(), "tenant", r.Header.Get("X-Tenant"))))
+	}))
+}
+
+// tenants is the recipe for acme, 100 a minute, and tiny, 5. A call sends n requests of users of a tenant to a
+// host, and counts the answers.
+func tenants(t *testing.T) (answers func(n int, host, of string, user func(i int) string) map[int]int) {
 	gate, _ := newGate(t)
-	app := asUser(Tenants(gate, map[string]int64{"acme": 100, "tiny": 5},
+	app := asMember(Tenants(gate, map[string]int64{"acme": 100, "tiny": 5},
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	answers := func(n int, host string, user func(i int) string) map[int]int {
+	return func(n int, host, of string, user func(i int) string) map[int]int {
 		found := map[int]int{}
 		for i := range n {
-			found[post(t, app, "/", "", "Host: "+host, "X-User: "+user(i)).Code]++
+			found[post(t, app, "/", "", "Host: "+host, "X-Tenant: "+of, "X-User: "+user(i)).Code]++
 		}
 		return found
 	}
-	ann := func(int) string { return "ann" }
-	if got := answers(20, "acme.example.com", ann); got[200] != 10 || got[429] != 10 {
+}
+
+func ann(int) string    { return "ann" }
+func each(i int) string { return fmt.Sprint("u", i) }
+
+func TestTenantsHaveBudgetsOfTheirOwn(t *testing.T) {
+	answers := tenants(t)
+	if got := answers(20, "acme.example.com", "acme", ann); got[200] != 10 || got[429] != 10 {
 		t.Errorf("one user of acme: %v", got)
 	}
-	if got := answers(20, "TINY.example.com", ann); got[200] != 1 || got[429] != 19 {
+	if got := answers(20, "TINY.example.com", "tiny", ann); got[200] != 1 || got[429] != 19 {
 		t.Errorf("a user of tiny with the same name: %v", got)
 	}
-	each := func(i int) string { return fmt.Sprint("u", i) }
-	if got := answers(200, "acme.example.com", each); got[200] != 90 {
+	if got := answers(200, "acme.example.com", "acme", each); got[200] != 90 {
 		t.Errorf("all of acme: %v", got)
 	}
-	if got := answers(20, "tiny.example.com", each); got[200] != 4 {
+	if got := answers(20, "tiny.example.com", "tiny", each); got[200] != 4 {
 		t.Errorf("all of tiny: %v", got)
 	}
-	if got := answers(1, "made-up.example.com", ann); got[403] != 1 {
+	if got := answers(1, "made-up.example.com", "made-up", ann); got[403] != 1 {
 		t.Errorf("a tenant that does not exist: %v", got)
 	}
-	if got := answers(1, "acme.example.org", ann); got[400] != 1 {
+	if got := answers(1, "acme.example.org", "acme", ann); got[400] != 1 {
 		t.Errorf("no host of a tenant: %v", got)
+	}
+}
+
+// TestUsersOfOneTenantCannotUseUpAnother: the Host alone said whose plan a request counted against, so 5
+// requests of acme's users left nothing to tiny.
+func TestUsersOfOneTenantCannotUseUpAnother(t *testing.T) {
+	answers := tenants(t)
+	for _, of := range []string{"acme", ""} { // "": a login that names no tenant
+		if got := answers(20, "tiny.example.com", of, each); got[403] != 20 {
+			t.Errorf("users of %q at the host of tiny: %v", of, got)
+		}
+	}
+	if got := answers(5, "tiny.example.com", "tiny", each); got[200] != 5 {
+		t.Errorf("users of tiny: %v", got)
+	}
+}
+
+// TestAHostWithAPortIsThatOfItsTenant: it was 400.
+func TestAHostWithAPortIsThatOfItsTenant(t *testing.T) {
+	answers := tenants(t)
+	for _, host := range []string{"acme.example.com:8443", "Acme.Example.com.", "acme.example.com.:443"} {
+		if got := answers(3, host, "acme", ann); got[200] != 3 {
+			t.Errorf("%s: %v", host, got)
+		}
+		if got := answers(1, host, "tiny", ann); got[403] != 1 {
+			t.Errorf("%s, a user of tiny: %v", host, got)
+		}
+	}
+	if got := answers(2, "acme.example.com", "acme", ann); got[200] != 1 || got[429] != 1 {
+		t.Errorf("the tenth and the eleventh: %v, want one budget for all spellings", got)
 	}
 }
