@@ -16,7 +16,8 @@ func Const(s string) Func {
 	if s == "" {
 		misuse("Const needs a text, such as Const(\"everybody\")")
 	}
-	return Named(fmt.Sprintf("Const(%q)", s), func(*Request) (string, error) { return s, nil })
+	return described(about{name: fmt.Sprintf("Const(%q)", s), constant: true},
+		func(*Request) (string, error) { return s, nil })
 }
 
 // Join finds what each function finds, as one text: "a|b". Two lists of parts never give the same text:
@@ -25,6 +26,7 @@ func Const(s string) Func {
 func Join(fns ...Func) Func {
 	fns = checked("Join", fns)
 	known := combined("Join", fns)
+	known.parts = joinedParts(fns)
 	known.finds = func(text string) bool {
 		parts := splitTexts(text)
 		for i, part := range parts {

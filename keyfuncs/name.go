@@ -45,10 +45,46 @@ func OfBody(f Func) Func {
 // the client likes. Rules call such a function only when the rules in front have allowed the request.
 func ReadsBody(f Func) bool { return f != nil && aboutOf(f).body }
 
+// PartsOf returns the names of the parts of a key: of a [Join] those of the functions that it joins, without
+// constants; of any other function its own. It is nil where a name does not tell the function, as of a closure
+// of the application. So a program sees that one key is a part of another.
+func PartsOf(f Func) []string {
+	known := aboutOf(f)
+	switch {
+	case known.parts != nil:
+		return slices.Clone(known.parts)
+	case known.constant:
+		return []string{}
+	case known.name != "":
+		return []string{known.name}
+	}
+	own := runtime.FuncForPC(reflect.ValueOf(f).Pointer())
+	if own == nil || strings.Contains(own.Name(), ".func") || strings.HasSuffix(own.Name(), "-fm") {
+		return nil
+	}
+	return []string{own.Name()}
+}
+
+// joinedParts returns the parts of a Join, or nil where those of one function are not known.
+func joinedParts(fns []Func) []string {
+	all := []string{}
+	for _, fn := range fns {
+		parts := PartsOf(fn)
+		if parts == nil {
+			return nil
+		}
+		all = append(all, parts...)
+	}
+	return all
+}
+
 // about is what is known of a function without a request.
 type about struct {
-	name string
-	body bool // it reads the request's body
+	name     string
+	body     bool // it reads the request's body
+	constant bool // it finds the same for every request
+	// parts are the names of what is joined. Nil: the function joins nothing.
+	parts []string
 	// address finds the address before it is grouped. Nil: the function finds no address.
 	address func(r *Request) (netip.Addr, error)
 	// finds reports whether the function can find this text. Nil: nothing is known.

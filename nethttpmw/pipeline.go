@@ -59,6 +59,7 @@ func NewPipeline(rules ...Rule) *Pipeline {
 		p.rules[i] = rule
 	}
 	p.findDefers()
+	warnOfOrder(p.rules)
 	for i := len(p.rules) - 1; i >= 0; i-- {
 		if rule := p.rules[i]; rule.phases != nil {
 			rule.together = 1

@@ -66,12 +66,15 @@ var (
 	// Ticketless: clients do not send the tokens that they were given.
 	Ticketless = &Warning{code: "GH011", anchor: "gh011",
 		text: "visitors who wait come back without their tickets, so each request takes a number"}
+	// Broader: a rule in front has a broader key than one behind it.
+	Broader = &Warning{code: "GH012", anchor: "gh012",
+		text: "a limit is in front of a narrower one, so one client's burst has others refused: swap the rules"}
 )
 
 // All returns every warning.
 func All() []*Warning {
 	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned,
-		Preflight, Ticketless}
+		Preflight, Ticketless, Broader}
 }
 
 // Code returns the warning's code, such as "GH001".
