@@ -31,7 +31,12 @@ type Options struct {
 	Who keyfuncs.Func
 	// Limit bounds how many requests a principal may store, such as limit.NewSlidingWindow(gate, "deferred",
 	// limit.PerHour(100)): it is asked with the principal as the actor before a request is stored. What it
-	// refuses is refused as without Defer. Without it, one client could fill the memory of Redis. Required.
+	// refuses is refused as without Defer. Required.
+	//
+	// It alone keeps one principal from taking all of MaxStored. A request and its answer take up to MaxBody and
+	// MaxAnswer and a few hundred bytes, until MaxAge and the Keep of the queue have passed, and a week where it
+	// has failed. With the defaults, limit.PerHour(100) lets one principal take all 64 MiB in a day;
+	// limit.PerDay(100) takes 10 MiB, where requests do not fail.
 	Limit core.Guard
 	// ID finds the operation ID of a request. Nil: keyfuncs.IdempotencyKey(). A request of which it finds
 	// nothing gets a random one.
@@ -158,7 +163,10 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// Known returns the deferral of a request that was stored before: see nethttpmw.Deferrer.
+// Known returns the deferral of a request that was stored before: see nethttpmw.Deferrer. Where the ID is
+// stored, Known reads the body, up to MaxBody, to tell repetitions from other requests. It is asked in front
+// of all rules, so no rule counts such a request while its body arrives: the ReadTimeout of the server bounds
+// it.
 func (d *Requests) Known(ctx context.Context, r *keyfuncs.Request) (*nethttpmw.Deferral, error) {
 	op, err := d.operation(r)
 	if err != nil || !op.given {
