@@ -20,7 +20,8 @@ func TestALimitInFrontOfANarrowerOneIsToldOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		if _, err := c.Build(core.NewMemory(core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))); err != nil {
+		gate := core.NewMemory(core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		if _, err := c.Build(gate); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(log.String(), "GH012"); n != lines {

@@ -57,7 +57,7 @@ func (d *Desk) putBack(ctx context.Context, lost map[string]record) error {
 	}
 	if !d.lost {
 		d.lost = true
-		d.Logger().Warn("gatehouse: Redis has lost what operators have decided: this process puts back what it knows",
+		d.Logger().Warn("gatehouse: Redis has lost what operators have decided: this process puts it back",
 			"desk", d.Name(), "changes", len(lost))
 	}
 	d.known = "-" // all is read again, and so is what others put back
