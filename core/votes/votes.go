@@ -28,7 +28,10 @@ var (
 
 // Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.
 type Poll struct {
-	// PerVoter is the number of votes that each voter has in the poll, at most 1000. Zero means 1.
+	// PerVoter is the number of votes that each voter has in the poll, at most 1000. Zero means 1. A voter can
+	// vote 100 times more in all: votes that were changed, taken back or voided leave a choice, an operation ID
+	// or events of the audit, which nobody shall pile up. Then further votes are refused with
+	// core.ReasonQuota, and the last ones stand.
 	PerVoter int
 	// PerChoice is the number of votes that a voter may cast for the same choice, at most 1000. Zero means 1.
 	PerChoice int
@@ -64,7 +67,7 @@ type Options struct {
 	Keep time.Duration
 	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
 	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
-	// ID and origin. All processes that share a guard must agree on it; otherwise the stream has gaps.
+	// ID and origin, and as much for each that is taken back (see Poll.PerVoter for how many). All processes that share a guard must agree on it; otherwise the stream has gaps.
 	Audit bool
 }
 

@@ -17,7 +17,7 @@
 --                    has begun; "#" and a number of 3 bytes -> its ballot, "choice weight" or "choice weight
 --                    day", weight 0: voided; "=" and a ballot -> its number; "~", voter and a turn -> the
 --                    last 4 bytes of a record that was undone after it was changed, and of the record that is
---                    restored in its place
+--                    restored in its place; "^" and voter -> how often the voter's turn has begun anew
 --       4 operations hash, field of an operation -> its stored answer: "v", the first 4 bytes of the voter,
 --                    the record's last 4 bytes; or "c", the same, and those of the record that it replaced.
 --                    Then the calls that received a yes for it and have not ended: " call +call ...", at most
@@ -48,8 +48,9 @@
 -- Returns {reason, replayed, cast, number, choice, ...}, as one text: the values, separated by spaces
 --       reason    ok, changed, conflict, not_open, closed, day_rolled (now is not in the period), duplicate
 --                 (the voter has this choice, or has used the only vote), quota (the voter has used max, or
---                 per_day in the period), gone (this call was undone before it arrived), in_progress (16
---                 other calls of this operation have not ended)
+--                 per_day in the period, or has cast max + 100 in all, those that were changed or taken back
+--                 too: each of them may have left a choice, an operation and events), gone (this call was
+--                 undone before it arrived), in_progress (16 other calls of this operation have not ended)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       cast      votes used by the voter
 --       number    replayed: 1 when no undo can remove the vote any more; not_open: milliseconds until the
@@ -201,6 +202,10 @@ if stored then
   end
 end
 local changing = change == '1' and cast == 1 and #choices == 1 and had == 0
+local ever = #mine > 0 and string.byte(mine[#mine], 4) + 1 or 0 -- cast in all, by the turn: one byte
+if max > 155 and ever > 0 then
+  ever = ever + 256 * (redis.call('HGET', book, '^' .. voter) or 0)
+end
 if now < opens then
   return answer('not_open', '0', cast, opens - now, choices)
 elseif closes > 0 and now >= closes then
@@ -211,7 +216,7 @@ elseif per_day > 0 and (now < begins or now >= ends) then
   return answer('day_rolled', '0', cast, now, choices)
 elseif not changing and (had >= per_choice or (cast >= max and max == 1)) then
   return answer('duplicate', '0', cast, '0', choices)
-elseif not changing and cast >= max then
+elseif not changing and cast >= max or ever >= max + 100 then
   return answer('quota', '0', cast, '0', choices)
 elseif not changing and per_day > 0 and today >= per_day then
   return answer('quota', '0', cast, ends - now, choices)
@@ -271,7 +276,10 @@ if not kind then
   kind = string.char(math.floor(ballots / 65536), math.floor(ballots / 256) % 256, ballots % 256)
   redis.call('HSET', book, '=' .. ballot, kind, '#' .. kind, ballot)
 end
-local slot = kind .. (#mine > 0 and string.char((string.byte(mine[#mine], 4) + 1) % 256) or '\0')
+local slot = kind .. string.char(ever % 256)
+if ever > 0 and ever % 256 == 0 then
+  redis.call('HINCRBY', book, '^' .. voter, 1)
+end
 local more = #kept + 1 - #mine
 slots = slots + more
 kept[#kept + 1] = slot
