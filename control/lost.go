@@ -23,8 +23,8 @@ type record struct {
 }
 
 // merge takes over what Redis has at that moment. Of two records of a field the later one stays. It returns
-// those that Redis has lost: a field that a process has heard of can only become a later one. The caller holds
-// mu.
+// those that Redis has lost: a field that a process has heard of can only become a later one. The caller
+// holds mu.
 func (d *Desk) merge(heard map[string]record, now int64) (lost map[string]record) {
 	if d.server > 0 && now-d.server >= stays.Milliseconds() {
 		clear(d.records) // they may be withdrawn and forgotten

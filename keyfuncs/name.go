@@ -46,8 +46,8 @@ func OfBody(f Func) Func {
 func ReadsBody(f Func) bool { return f != nil && aboutOf(f).body }
 
 // PartsOf returns the names of the parts of a key: of a [Join] those of the functions that it joins, without
-// constants; of any other function its own. It is nil where a name does not tell the function, as of a closure
-// of the application. So a program sees that one key is a part of another.
+// constants; of any other function its own. It is nil where a name does not tell the function, as of a
+// closure of the application. So a program sees that one key is a part of another.
 func PartsOf(f Func) []string {
 	known := aboutOf(f)
 	switch {
