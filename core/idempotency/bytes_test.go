@@ -103,8 +103,10 @@ func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 		if after := stored(); after != before || after[0] != '0' {
 			t.Errorf("refused attempts changed %s into %s", before, after)
 		}
-		if n := strings.Count(log.String(), "MaxActor"); n != 1 {
-			t.Errorf("%d lines about MaxActor, want one:\n%s", n, log.String())
+		for _, text := range []string{"MaxActor", "kept without its answer"} { // not one per request
+			if n := strings.Count(log.String(), text); n != 1 {
+				t.Errorf("%d lines with %q, want one:\n%s", n, text, log.String())
+			}
 		}
 		for i := range 20 { // others, also those of eve's part
 			d := guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("ann", i), ID: "o1"})
