@@ -51,9 +51,9 @@ type Options struct {
 	//
 	// An operation counts the lengths of its key and its value, a quarter more, and 96 bytes, which is no less
 	// than what Redis uses; the first one of an actor in an eighth of Keep counts 192 more. The bytes are
-	// counted until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them back.
-	// Operations that run are not counted: those that run when the bound is reached are kept without their
-	// answers, and may exceed it.
+	// counted until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them
+	// back. Operations that run are not counted: those that run when the bound is reached are kept without
+	// their answers, and may exceed it.
 	MaxActor int64
 	// MaxStored is how many bytes all actors may store, from 64 * MaxActor. Zero means 1 GiB, or 64 * MaxActor
 	// if that is more.
@@ -265,15 +265,15 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if r.Err != nil {
 		return d, r.Err
 	}
-	switch reason {
-	case core.ReasonQuota, core.ReasonNotReady:
+	switch {
+	case reason == core.ReasonQuota || reason == core.ReasonNotReady:
 		wait, err := strconv.ParseInt(outcome, 10, 64)
 		if err != nil {
 			return d, fmt.Errorf("unexpected wait: %w", err)
 		}
 		d.RetryAfter = script.DurationOf(wait, time.Millisecond)
 		g.logFull(ctx, reason)
-	case core.ReasonDone:
+	case reason == core.ReasonDone:
 		done, err := parseOutcome(outcome)
 		if err != nil {
 			return d, err
