@@ -23,8 +23,8 @@ const fingerprintMost = 1 << 20
 //
 // It reads the whole body, keeps it in memory and leaves it for the handler. A body that does not end is kept
 // until the ReadTimeout of the server, which has none by default. Only rules in front bound how many such
-// bodies there are; each takes 1.2 MB. A body of more than 1 MiB is [ErrTooLarge], which is answered with 413:
-// see [FingerprintUpTo].
+// bodies there are; each takes 1.2 MB. A body of more than 1 MiB is [ErrTooLarge], which is answered with
+// 413: see [FingerprintUpTo].
 //
 // The path counts as the client has written it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has
 // taken off. Header fields other than Host do not count. A form that the application has parsed counts by its

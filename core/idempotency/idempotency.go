@@ -265,15 +265,15 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if r.Err != nil {
 		return d, r.Err
 	}
-	switch {
-	case reason == core.ReasonQuota || reason == core.ReasonNotReady:
+	if reason == core.ReasonQuota || reason == core.ReasonNotReady {
 		wait, err := strconv.ParseInt(outcome, 10, 64)
 		if err != nil {
 			return d, fmt.Errorf("unexpected wait: %w", err)
 		}
 		d.RetryAfter = script.DurationOf(wait, time.Millisecond)
 		g.logFull(ctx, reason)
-	case reason == core.ReasonDone:
+	}
+	if reason == core.ReasonDone {
 		done, err := parseOutcome(outcome)
 		if err != nil {
 			return d, err
