@@ -122,6 +122,8 @@ var userKeeps = []keeps{
 		func(gate *core.Engine) user {
 			return cancels(seckill.New(gate, "g", seckill.Options{}))
 		}},
+	{"seckill", "a sale, requests whose time ends while they are confirmed", 600, 30_000, "the same", "the same",
+		func(gate *core.Engine) user { return revokes(seckill.New(gate, "g", seckill.Options{})) }},
 	{"seckill/buckets", "the same, of several buckets", 600, 40_000, "the same", "the same",
 		func(gate *core.Engine) user {
 			return cancels(buckets.New(gate, "g", buckets.Options{Buckets: 2}))
@@ -195,6 +197,24 @@ func cancels(g interface {
 		}
 		if err == nil {
 			_, err = g.Cancel(ctx, a)
+		}
+		return err
+	}
+}
+
+// revokes buys under ever new IDs, and takes it back as a request does that has ended meanwhile.
+func revokes(g *seckill.Guard) user {
+	return func(ctx context.Context, n int) error {
+		_, err := g.Open(ctx, "tv", seckill.Sale{Stock: 10})
+		if err != nil {
+			return err
+		}
+		d, err := g.Check(ctx, core.Attempt{Actor: "ann", Resource: "tv", ID: id(n)})
+		if err == nil {
+			err = g.Settle(ctx, d, core.Commit)
+		}
+		if err == nil {
+			err = g.Settle(ctx, d, core.Revoke)
 		}
 		return err
 	}

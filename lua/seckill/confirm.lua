@@ -53,7 +53,8 @@ local record = redis.call('HGET', reservations, id)
 if not record then
   return {'gone', 0, '', 0, left, stock}
 end
-local state, buyer, units, finish, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) %S+(.*)$')
+local state, buyer, units, finish, event, words =
+  string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S+)(.*)$')
 local quantity = tonumber(units)
 if named ~= buyer then -- as if there were none: IDs can be guessed
   return {'gone', 0, '', 0, left, stock}
@@ -103,9 +104,12 @@ if state == 'expired' and refused() then
     local oldest = number > most and redis.call('HGET', reservations, place)
     redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
     if oldest then
-      local first, one, two = string.match(oldest, '^(%S+) (%S+) (%S+)$')
-      if outbox and one ~= '-' and two ~= '-' then
-        redis.call('XDEL', outbox, one, two)
+      local first, events, known = string.match(oldest, '^%S+'), {}, true
+      for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+        events[#events + 1], known = event, known and event ~= '-'
+      end
+      if outbox and known then -- all of them, or the rest would tell of nothing
+        redis.call('XDEL', outbox, unpack(events))
       end
       local state, last = string.match(redis.call('HGET', reservations, first) or '',
         '^(%a+) %S+ %d+ %d+ (%S+)')
@@ -168,7 +172,12 @@ end
 -- ZREM goes first: a full Redis accepts it, and then accepts the rest, because the script has already
 -- written.
 redis.call('ZREM', holds, id)
-redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, '-'}, ' ') .. words)
+local events = '-'
+if outbox then -- with that of the hold; an expired one has its own among the failed ones of its buyer
+  events = (state == 'held' and event or '-') .. ',' .. redis.call('XADD', outbox, '*', 'event', 'sold',
+    'id', id, 'buyer', buyer, 'quantity', units, 'late', state == 'expired' and '1' or '0')
+end
+redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, events}, ' ') .. words)
 if redis.call('HGET', reservations, 'held|' .. buyer) == id then
   redis.call('HDEL', reservations, 'held|' .. buyer)
 end
@@ -179,10 +188,5 @@ else
   left = redis.call('HINCRBY', sale, 'left', '-' .. units)
 end
 redis.call('HINCRBY', sale, 'sold', units)
-if outbox then
-  redis.call('XADD', outbox, '*', 'event', 'sold', 'id', id, 'buyer', buyer, 'quantity', units,
-    'late', state == 'expired' and '1' or '0')
-end
-
 extend()
 return {'ok', 0, buyer, quantity, left, stock}

@@ -7,12 +7,13 @@
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
---                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
---                       or it is sold, its number among the buyer's failed ones when it was cancelled or has
+--                       sold, expired, cancelled; event: those of the hold, of the sale and of its
+--                       withdrawal in the outbox, with commas between, - when there is none; or its number
+--                       among the buyer's failed ones when it was cancelled or has
 --                       expired; call: those that got the hold and have not settled, 16 at most,
 --                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
 --                       how many reservations of a buyer were cancelled or have expired;
---                       "failed|BUYER|PLACE" -> "reservation event event", one of the last of them with the
+--                       "failed|BUYER|PLACE" -> "reservation events event", one of the last of them with the
 --                       events that tell of it: 16, or as many as per_buyer, 500 at most; PLACE is its number
 --                       modulo that. Of earlier ones nothing is left. "held|BUYER" -> "reservation
 --                       reservation ...", the last 16 that a buyer has held while having others, or the only
@@ -203,9 +204,12 @@ repeat
       local oldest = number > most and redis.call('HGET', reservations, place)
       redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
       if oldest then
-        local first, one, two = string.match(oldest, '^(%S+) (%S+) (%S+)$')
-        if outbox and one ~= '-' and two ~= '-' then
-          redis.call('XDEL', outbox, one, two)
+        local first, events, known = string.match(oldest, '^%S+'), {}, true
+        for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+          events[#events + 1], known = event, known and event ~= '-'
+        end
+        if outbox and known then -- all of them, or the rest would tell of nothing
+          redis.call('XDEL', outbox, unpack(events))
         end
         local state, last = string.match(redis.call('HGET', reservations, first) or '',
           '^(%a+) %S+ %d+ %d+ (%S+)')

@@ -13,9 +13,12 @@ local function remember(reservation, who, begun, ended)
   local oldest = number > most and redis.call('HGET', reservations, place)
   redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
   if oldest then
-    local first, one, two = string.match(oldest, '^(%S+) (%S+) (%S+)$')
-    if outbox and one ~= '-' and two ~= '-' then
-      redis.call('XDEL', outbox, one, two)
+    local first, events, known = string.match(oldest, '^%S+'), {}, true
+    for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+      events[#events + 1], known = event, known and event ~= '-'
+    end
+    if outbox and known then -- all of them, or the rest would tell of nothing
+      redis.call('XDEL', outbox, unpack(events))
     end
     local state, last = string.match(redis.call('HGET', reservations, first) or '',
       '^(%a+) %S+ %d+ %d+ (%S+)')

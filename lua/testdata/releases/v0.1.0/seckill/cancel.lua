@@ -1,5 +1,6 @@
--- Seckill: returns a hold to the stock, once. What is sold stays sold, and a hold that another call got too
--- stays held. The operation ID stays its buyer's. A call that was cancelled before it arrived takes nothing.
+-- Seckill: returns a hold to the stock, once. What is sold stays sold, unless nobody was told, and a hold
+-- that another call got too stays held. The operation ID stays its buyer's. A call that was cancelled before
+-- it arrived takes nothing.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -10,19 +11,19 @@
 --       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
 --       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
---                       call got it; 0, absent or empty: it goes back
---       4 buyer         encoded: whose reservation it has to be; absent or empty: anybody's. With a call: who
---                       made it, so that a call that has not come yet can be taken back
+--                       call got it; sold: it goes back also where it is sold, if the call alone got it; 0,
+--                       absent or empty: it goes back
+--       4 buyer         encoded: whose reservation it has to be
 --       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
---       reason    ok, not_ready (no such sale), conflict (the reservation is sold, or another buyer's), lost
---                 PART (as seckill_reserve says)
---       replayed  1 when there was nothing to give back: cancelled before, expired, never made, or made by
---                 another call
+--       reason    ok, not_ready (no such sale), conflict (the reservation is sold), lost PART (as
+--                 seckill_reserve says)
+--       replayed  1 when there was nothing to give back: cancelled before, expired, never made, made by
+--                 another call, or another buyer's
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
-local stays, named, now = ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5])
+local stays, revokes, named, now = ARGV[3] == '1', ARGV[3] == 'sold', ARGV[4], tonumber(ARGV[5])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
@@ -82,28 +83,31 @@ local function extend(first)
 end
 
 -- shared sale_fail
--- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
--- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
--- have units, 500 at most, since so many holds can end at once and be paid late.
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it, and returns its
+-- number among them. Only the last 16 are kept, so that a buyer who fails again and again cannot fill the
+-- memory; or as many as the buyer may have units, 500 at most, since so many holds can end at once and be
+-- paid late. They stand in a ring of fields, so that one more costs the same however many there are.
 local function remember(reservation, who, begun, ended)
-  local field = 'failed|' .. who
-  local list = redis.call('HGET', reservations, field) or '0 '
-  local space = string.find(list, ' ', 1, true)
-  local count = tonumber(string.sub(list, 1, space - 1)) + 1
-  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
-  if count > math.max(16, math.min(per_buyer, 500)) then
-    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
-    count, list = count - 1, string.sub(list, rest)
-    if outbox and one ~= '-' and two ~= '-' then
-      redis.call('XDEL', outbox, one, two)
+  local most, field = math.max(16, math.min(per_buyer, 500)), 'failed|' .. who
+  local number = redis.call('HINCRBY', reservations, field, '1')
+  local place = field .. '|' .. number % most
+  local oldest = number > most and redis.call('HGET', reservations, place)
+  redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
+  if oldest then
+    local first, events, known = string.match(oldest, '^%S+'), {}, true
+    for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+      events[#events + 1], known = event, known and event ~= '-'
     end
-    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    local again = string.find(list, ' |' .. first .. ' ', 1, true)
-    if not again and (state == 'cancelled' or state == 'expired') then
+    if outbox and known then -- all of them, or the rest would tell of nothing
+      redis.call('XDEL', outbox, unpack(events))
+    end
+    local state, last = string.match(redis.call('HGET', reservations, first) or '',
+      '^(%a+) %S+ %d+ %d+ (%S+)')
+    if (state == 'cancelled' or state == 'expired') and tonumber(last) == number - most then
       redis.call('HDEL', reservations, first)
     end
   end
-  redis.call('HSET', reservations, field, count .. list)
+  return number
 end
 
 -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
@@ -111,10 +115,11 @@ end
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
-  redis.call('HSET', reservations, reservation,
-    table.concat({state, who, back, finish, '-'}, ' ') .. words)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
+  end
+  if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+    redis.call('HDEL', reservations, 'held|' .. who)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
@@ -124,7 +129,9 @@ local function fail(reservation, state, record)
     ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
       'quantity', back)
   end
-  remember(reservation, who, begun, ended)
+  local number = remember(reservation, who, begun, ended)
+  redis.call('HSET', reservations, reservation,
+    table.concat({state, who, back, finish, number}, ' ') .. words)
 end
 
 -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
@@ -141,20 +148,31 @@ end
 
 local record = redis.call('HGET', reservations, id)
 if not record then
-  if call ~= '' and named ~= '' then
+  if call ~= '' then
     -- A tombstone.
     extend(true)
-    redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 - -' .. call)
-    remember(id, named, '-', '-')
+    local number = remember(id, named, '-', '-')
+    redis.call('HSET', reservations, id, 'cancelled ' .. named .. ' 0 0 ' .. number .. ' -' .. call)
   end
   return {'ok', 1, '', 0, left, stock}
 end
 local state, buyer, units, finish, event, words = string.match(record, '^(%a+) (%S+) (%d+) (%d+) (%S+)(.*)$')
 local quantity = tonumber(units)
-if named ~= '' and named ~= buyer then
-  return {'conflict', 0, '', 0, left, stock}
+if named ~= buyer then -- as if there were none: IDs can be guessed
+  return {'ok', 1, '', 0, left, stock}
 elseif state == 'sold' then
-  return {'conflict', 0, buyer, quantity, left, stock}
+  local got = string.gsub(words, ' %-%S+', '')
+  if not revokes or got ~= ' ' .. call and got ~= ' +' .. call then
+    return {'conflict', 0, buyer, quantity, left, stock}
+  end
+  redis.call('ZREM', holds, id) -- a full Redis lets it pass, and then the rest as well
+  redis.call('HINCRBY', sale, 'held', units)
+  redis.call('HINCRBY', sale, 'sold', '-' .. units)
+  if outbox then
+    event = event .. ',' .. redis.call('XADD', outbox, '*', 'event', 'withdrawn', 'id', id, 'buyer', buyer,
+      'quantity', units)
+  end
+  state = 'held'
 elseif call == '' and state ~= 'held' then
   return {'ok', 1, buyer, quantity, left, stock}
 end

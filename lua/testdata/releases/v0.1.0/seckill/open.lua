@@ -12,12 +12,12 @@
 --                       was opened with
 --       5 outbox        stream: each entry is one event of the sale, appended by the script that causes it;
 --                       absent: no events
---                       event     opened, held, sold, cancelled, expired, restocked, closed; of a bucket also
---                                 moved, see buckets_lend
+--                       event     opened, held, sold, withdrawn, cancelled, expired, restocked, closed; of a
+--                                 bucket also moved, see buckets_lend
 --                       quantity  units; of opened: the stock; of restocked: the units added; closed has none
 --                       id        the operation ID, encoded: of a restock its own, else the reservation's;
 --                                 opened and closed have none
---                       buyer     encoded: of held, sold, cancelled, expired
+--                       buyer     encoded: of held, sold, withdrawn, cancelled, expired
 --                       ends      of held: when the hold ends, in milliseconds since 1970
 --                       late      of sold: 1 when the reservation had expired, so that its units came from
 --                                 those left; else 0

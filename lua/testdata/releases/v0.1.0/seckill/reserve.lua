@@ -7,13 +7,17 @@
 --       2 buyers        hash, buyer -> units held or bought
 --       3 holds         sorted set, reservation by the end of its time
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
---                       sold, expired, cancelled; event: that of the hold in the outbox, - when there is none
---                       or the hold is over; call: those that got the hold and have not settled, 16 at most,
+--                       sold, expired, cancelled; event: those of the hold, of the sale and of its
+--                       withdrawal in the outbox, with commas between, - when there is none; or its number
+--                       among the buyer's failed ones when it was cancelled or has
+--                       expired; call: those that got the hold and have not settled, 16 at most,
 --                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
---                       "count |reservation event event |reservation ...", the last of a buyer that were
---                       cancelled or expired, with the events that tell of it: 16, or as many as per_buyer,
---                       500 at most. Of earlier ones nothing is left. "restock|ID" -> units, see
---                       seckill_restock
+--                       how many reservations of a buyer were cancelled or have expired;
+--                       "failed|BUYER|PLACE" -> "reservation events event", one of the last of them with the
+--                       events that tell of it: 16, or as many as per_buyer, 500 at most; PLACE is its number
+--                       modulo that. Of earlier ones nothing is left. "held|BUYER" -> "reservation
+--                       reservation ...", the last 16 that a buyer has held while having others, or the only
+--                       one that is held. "restock|ID" -> units, see seckill_restock
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 reclaim       how many expired holds an attempt returns to the stock at most
 --       2 now           milliseconds since 1970; empty: the server's clock
@@ -23,18 +27,19 @@
 --         quantity      units, 1 or more
 --         call          one word that names this call, so that a resend after a lost reply is no replay. A
 --                       hold returns to the stock when all calls that received it cancel (see seckill_cancel)
--- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock": duplicate or
---         sold_out where no hold has expired: an array costs the server more. For several attempts
---         {reply, ...}, as if one had asked after the other at this moment; not_ready and lost are one reply
+-- Returns {reason, replayed, state, left, stock, wait, more}; or one text, "reason left stock state wait" or
+--         "reason left stock": duplicate or sold_out where no hold has expired: an array costs the server
+--         more. For several attempts {reply, ...}, as if one had asked after the other at this moment;
+--         not_ready and lost are one reply
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
 --                 another quantity), in_progress (16 calls got the hold and have not settled), gone
 --                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
 --                 lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
---       state     held or sold when ok
+--       state     held or sold when ok; when duplicate the buyer's latest reservation that is held, or empty
 --       left      units left
---       wait      milliseconds: when held or in progress, until the hold ends; when early, until the sale
---                 opens; else 0
+--       wait      milliseconds: when held or in progress, until the hold ends; when duplicate, until that of
+--                 state ends; when early, until the sale opens; else 0
 --       more      1 when there may be more expired holds than were returned to the stock: call again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -134,11 +139,26 @@ repeat
     local had, quantity = has[buyer] or redis.call('HGET', buyers, buyer) or '0', units + 0
     if had + quantity > per_buyer then
       reason = 'duplicate'
+      for one in string.gmatch(redis.call('HGET', reservations, 'held|' .. buyer) or '', '%S+') do
+        local had_one = redis.call('HGET', reservations, one) or ''
+        local who, ends_at = string.match(had_one, '^held (%S+) %d+ (%d+)')
+        if who == buyer and ends_at - now > 0 then -- an ID that was forgotten may be another buyer's by now
+          said, wait = one, ends_at - now
+        end
+      end
     elseif left < quantity then
       reason = 'sold_out'
     else
       finish = finish or string.format('%.0f', now + hold)
-      local event = '-'
+      local event, theirs = '-', id
+      if had ~= '0' then
+        theirs = redis.call('HGET', reservations, 'held|' .. buyer)
+        theirs = theirs and theirs .. ' ' .. id or id
+        local _, earlier = string.gsub(theirs, ' ', ' ')
+        if earlier > 15 then
+          theirs = string.gsub(theirs, '^%S+ ', '')
+        end
+      end
       -- HINCRBY would search for the field twice. A number that is text already is cheaper.
       had = had == '0' and units or had + quantity
       redis.call('HSET', buyers, buyer, had)
@@ -148,7 +168,7 @@ repeat
           'ends', finish)
       end
       record = 'held ' .. buyer .. ' ' .. units .. ' ' .. finish .. ' ' .. event .. marks .. ' +' .. call
-      redis.call('HSET', reservations, id, record)
+      redis.call('HSET', reservations, id, record, 'held|' .. buyer, theirs)
       if n < last then
         record_of[id], has[buyer] = record, had
       end
@@ -173,28 +193,31 @@ repeat
     -- Made here, where they are rarely needed: functions that use the script's variables cost as much as
     -- commands.
     -- shared sale_fail
-    -- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
-    -- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
-    -- have units, 500 at most, since so many holds can end at once and be paid late.
+    -- Adds a reservation to the failed ones of its buyer, with the events that tell of it, and returns its
+    -- number among them. Only the last 16 are kept, so that a buyer who fails again and again cannot fill the
+    -- memory; or as many as the buyer may have units, 500 at most, since so many holds can end at once and be
+    -- paid late. They stand in a ring of fields, so that one more costs the same however many there are.
     local function remember(reservation, who, begun, ended)
-      local field = 'failed|' .. who
-      local list = redis.call('HGET', reservations, field) or '0 '
-      local space = string.find(list, ' ', 1, true)
-      local count = tonumber(string.sub(list, 1, space - 1)) + 1
-      list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
-      if count > math.max(16, math.min(per_buyer, 500)) then
-        local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
-        count, list = count - 1, string.sub(list, rest)
-        if outbox and one ~= '-' and two ~= '-' then
-          redis.call('XDEL', outbox, one, two)
+      local most, field = math.max(16, math.min(per_buyer, 500)), 'failed|' .. who
+      local number = redis.call('HINCRBY', reservations, field, '1')
+      local place = field .. '|' .. number % most
+      local oldest = number > most and redis.call('HGET', reservations, place)
+      redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
+      if oldest then
+        local first, events, known = string.match(oldest, '^%S+'), {}, true
+        for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+          events[#events + 1], known = event, known and event ~= '-'
         end
-        local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-        local again = string.find(list, ' |' .. first .. ' ', 1, true)
-        if not again and (state == 'cancelled' or state == 'expired') then
+        if outbox and known then -- all of them, or the rest would tell of nothing
+          redis.call('XDEL', outbox, unpack(events))
+        end
+        local state, last = string.match(redis.call('HGET', reservations, first) or '',
+          '^(%a+) %S+ %d+ %d+ (%S+)')
+        if (state == 'cancelled' or state == 'expired') and tonumber(last) == number - most then
           redis.call('HDEL', reservations, first)
         end
       end
-      redis.call('HSET', reservations, field, count .. list)
+      return number
     end
 
     -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
@@ -202,10 +225,11 @@ repeat
     local function fail(reservation, state, record)
       local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
       redis.call('ZREM', holds, reservation)
-      redis.call('HSET', reservations, reservation,
-        table.concat({state, who, back, finish, '-'}, ' ') .. words)
       if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
         redis.call('HDEL', buyers, who)
+      end
+      if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+        redis.call('HDEL', reservations, 'held|' .. who)
       end
       left = redis.call('HINCRBY', sale, 'left', back)
       redis.call('HINCRBY', sale, 'held', '-' .. back)
@@ -215,7 +239,9 @@ repeat
         ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
           'quantity', back)
       end
-      remember(reservation, who, begun, ended)
+      local number = remember(reservation, who, begun, ended)
+      redis.call('HSET', reservations, reservation,
+        table.concat({state, who, back, finish, number}, ' ') .. words)
     end
 
     -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
@@ -235,7 +261,7 @@ repeat
     record_of, has, s[2], changed = {}, {}, nil, true
   elseif not more and (reason == 'duplicate' or reason == 'sold_out') then
     s[2] = s[2] or string.format('%.0f', left)
-    replies[n] = reason .. ' ' .. s[2] .. ' ' .. s[1]
+    replies[n] = reason .. ' ' .. s[2] .. ' ' .. s[1] .. (wait > 0 and ' ' .. said .. ' ' .. wait or '')
     n = n + 1
   else
     replies[n] = {reason, replayed, said, left, stock, wait, more or 0}

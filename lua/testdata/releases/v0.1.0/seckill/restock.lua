@@ -1,4 +1,5 @@
--- Seckill: adds units to the stock of a sale, or removes units that are left, once per operation ID.
+-- Seckill: adds units to the stock of a sale, or removes units that are left, once per operation ID. Expired
+-- holds go back to the stock before it refuses to remove units.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -7,15 +8,17 @@
 --       5 outbox        stream, as seckill_open writes it; absent: no events
 -- ARGV  1 operation     the operation ID, encoded
 --       2 units         to add; negative: to remove
---       3 now           milliseconds since 1970; absent or empty: the server's clock
--- Returns {reason, stock, left, held, sold, epoch}
+--       3 reclaim       how many expired holds one call returns to the stock at most
+--       4 now           milliseconds since 1970; absent or empty: the server's clock
+-- Returns {reason, stock, left, held, sold, epoch}, and more
 --       reason    ok (also when the operation was done before), not_ready (no such sale), conflict (the
 --                 operation had other units), too_few (fewer are left than are to be removed), too_many (the
 --                 stock would exceed 2^53 - 1), lost PART (as seckill_reserve says)
+--       more      1 when there are too few, and there may be more expired holds: call again
 
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, units = ARGV[1], ARGV[2]
-local now = tonumber(ARGV[3])
+local id, units, reclaim = ARGV[1], ARGV[2], ARGV[3]
+local now = tonumber(ARGV[4])
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms', 'epoch')
 if not s[1] then
@@ -51,8 +54,6 @@ local epoch = s[6] or ''
 local done = redis.call('HGET', reservations, 'restock|' .. id)
 if done then
   return {done == units and 'ok' or 'conflict', stock, left, held, sold, epoch}
-elseif left + units < 0 then
-  return {'too_few', stock, left, held, sold, epoch}
 elseif stock + units > 2^53 - 1 then
   return {'too_many', stock, left, held, sold, epoch}
 end
@@ -64,6 +65,99 @@ if not now then
 end
 -- end clock
 
+-- Lets all keys live on together: the sale has changed.
+local function extend()
+  -- shared sale_keep
+  -- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
+  local least = math.max(now, closes) + keep
+  if least > ends + 0 then
+    ends = least + math.floor(keep / 64)
+    local ttl = string.format('%.0f', ends - now)
+    for _, key in ipairs(KEYS) do
+      redis.call('PEXPIRE', key, ttl)
+    end
+    redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
+  end
+  -- end sale_keep
+end
+
+if left + units < 0 then
+  -- shared sale_fail
+  -- Adds a reservation to the failed ones of its buyer, with the events that tell of it, and returns its
+  -- number among them. Only the last 16 are kept, so that a buyer who fails again and again cannot fill the
+  -- memory; or as many as the buyer may have units, 500 at most, since so many holds can end at once and be
+  -- paid late. They stand in a ring of fields, so that one more costs the same however many there are.
+  local function remember(reservation, who, begun, ended)
+    local most, field = math.max(16, math.min(per_buyer, 500)), 'failed|' .. who
+    local number = redis.call('HINCRBY', reservations, field, '1')
+    local place = field .. '|' .. number % most
+    local oldest = number > most and redis.call('HGET', reservations, place)
+    redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
+    if oldest then
+      local first, events, known = string.match(oldest, '^%S+'), {}, true
+      for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+        events[#events + 1], known = event, known and event ~= '-'
+      end
+      if outbox and known then -- all of them, or the rest would tell of nothing
+        redis.call('XDEL', outbox, unpack(events))
+      end
+      local state, last = string.match(redis.call('HGET', reservations, first) or '',
+        '^(%a+) %S+ %d+ %d+ (%S+)')
+      if (state == 'cancelled' or state == 'expired') and tonumber(last) == number - most then
+        redis.call('HDEL', reservations, first)
+      end
+    end
+    return number
+  end
+
+  -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
+  -- Redis lets it pass, and then the rest as well, since the script has written.
+  local function fail(reservation, state, record)
+    local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
+    redis.call('ZREM', holds, reservation)
+    if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
+      redis.call('HDEL', buyers, who)
+    end
+    if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+      redis.call('HDEL', reservations, 'held|' .. who)
+    end
+    left = redis.call('HINCRBY', sale, 'left', back)
+    redis.call('HINCRBY', sale, 'held', '-' .. back)
+    redis.call('HINCRBY', sale, 'moves', '1')
+    local ended = '-'
+    if outbox then
+      ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
+        'quantity', back)
+    end
+    local number = remember(reservation, who, begun, ended)
+    redis.call('HSET', reservations, reservation,
+      table.concat({state, who, back, finish, number}, ' ') .. words)
+  end
+
+  -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
+  -- those that find it in an error.
+  local function expire(reservation)
+    local record = redis.call('HGET', reservations, reservation) or ''
+    if string.sub(record, 1, 5) == 'held ' then
+      fail(reservation, 'expired', record)
+    else
+      redis.call('ZREM', holds, reservation)
+    end
+  end
+  -- end sale_fail
+  local over = redis.call('ZRANGEBYSCORE', holds, '-inf', now, 'LIMIT', 0, reclaim)
+  for _, reservation in ipairs(over) do
+    expire(reservation)
+  end
+  if #over > 0 then
+    extend()
+    held = stock - left - sold
+  end
+  if left + units < 0 then
+    return {'too_few', stock, left, held, sold, epoch, #over == tonumber(reclaim) and 1 or nil}
+  end
+end
+
 redis.call('HSET', reservations, 'restock|' .. id, units)
 stock = redis.call('HINCRBY', sale, 'stock', units)
 left = redis.call('HINCRBY', sale, 'left', units)
@@ -72,16 +166,5 @@ if outbox then
   redis.call('XADD', outbox, '*', 'event', 'restocked', 'id', id, 'quantity', units)
 end
 
--- shared sale_keep
--- All keys end at the same time. It is a little later than the sale needs, so that most changes leave it.
-local least = math.max(now, closes) + keep
-if least > ends + 0 then
-  ends = least + math.floor(keep / 64)
-  local ttl = string.format('%.0f', ends - now)
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, ttl)
-  end
-  redis.call('HSET', sale, 'terms', (string.gsub(terms, '%S+$', string.format('%.0f', ends))))
-end
--- end sale_keep
+extend()
 return {'ok', stock, left, held, sold, epoch}

@@ -46,28 +46,31 @@ end
 local left -- which the block below changes
 
 -- shared sale_fail
--- Adds a reservation to the failed ones of its buyer, with the events that tell of it. Only the last 16
--- are kept, so that a buyer who fails again and again cannot fill the memory; or as many as the buyer may
--- have units, 500 at most, since so many holds can end at once and be paid late.
+-- Adds a reservation to the failed ones of its buyer, with the events that tell of it, and returns its
+-- number among them. Only the last 16 are kept, so that a buyer who fails again and again cannot fill the
+-- memory; or as many as the buyer may have units, 500 at most, since so many holds can end at once and be
+-- paid late. They stand in a ring of fields, so that one more costs the same however many there are.
 local function remember(reservation, who, begun, ended)
-  local field = 'failed|' .. who
-  local list = redis.call('HGET', reservations, field) or '0 '
-  local space = string.find(list, ' ', 1, true)
-  local count = tonumber(string.sub(list, 1, space - 1)) + 1
-  list = string.sub(list, space) .. '|' .. reservation .. ' ' .. begun .. ' ' .. ended .. ' '
-  if count > math.max(16, math.min(per_buyer, 500)) then
-    local first, one, two, rest = string.match(list, '^ |(%S+) (%S+) (%S+)()')
-    count, list = count - 1, string.sub(list, rest)
-    if outbox and one ~= '-' and two ~= '-' then
-      redis.call('XDEL', outbox, one, two)
+  local most, field = math.max(16, math.min(per_buyer, 500)), 'failed|' .. who
+  local number = redis.call('HINCRBY', reservations, field, '1')
+  local place = field .. '|' .. number % most
+  local oldest = number > most and redis.call('HGET', reservations, place)
+  redis.call('HSET', reservations, place, reservation .. ' ' .. begun .. ' ' .. ended)
+  if oldest then
+    local first, events, known = string.match(oldest, '^%S+'), {}, true
+    for event in string.gmatch(string.match(oldest, ' .*'), '[^ ,]+') do
+      events[#events + 1], known = event, known and event ~= '-'
     end
-    local state = string.match(redis.call('HGET', reservations, first) or '', '^%a+')
-    local again = string.find(list, ' |' .. first .. ' ', 1, true)
-    if not again and (state == 'cancelled' or state == 'expired') then
+    if outbox and known then -- all of them, or the rest would tell of nothing
+      redis.call('XDEL', outbox, unpack(events))
+    end
+    local state, last = string.match(redis.call('HGET', reservations, first) or '',
+      '^(%a+) %S+ %d+ %d+ (%S+)')
+    if (state == 'cancelled' or state == 'expired') and tonumber(last) == number - most then
       redis.call('HDEL', reservations, first)
     end
   end
-  redis.call('HSET', reservations, field, count .. list)
+  return number
 end
 
 -- Gives a hold back: from now on its record has the state cancelled or expired. ZREM goes first: a full
@@ -75,10 +78,11 @@ end
 local function fail(reservation, state, record)
   local who, back, finish, begun, words = string.match(record, '^held (%S+) (%d+) (%d+) (%S+)(.*)$')
   redis.call('ZREM', holds, reservation)
-  redis.call('HSET', reservations, reservation,
-    table.concat({state, who, back, finish, '-'}, ' ') .. words)
   if redis.call('HINCRBY', buyers, who, '-' .. back) <= 0 then
     redis.call('HDEL', buyers, who)
+  end
+  if redis.call('HGET', reservations, 'held|' .. who) == reservation then
+    redis.call('HDEL', reservations, 'held|' .. who)
   end
   left = redis.call('HINCRBY', sale, 'left', back)
   redis.call('HINCRBY', sale, 'held', '-' .. back)
@@ -88,7 +92,9 @@ local function fail(reservation, state, record)
     ended = redis.call('XADD', outbox, '*', 'event', state, 'id', reservation, 'buyer', who,
       'quantity', back)
   end
-  remember(reservation, who, begun, ended)
+  local number = remember(reservation, who, begun, ended)
+  redis.call('HSET', reservations, reservation,
+    table.concat({state, who, back, finish, number}, ' ') .. words)
 end
 
 -- Gives a hold back whose time is over. A timer without a hold, which no script leaves, must not end
