@@ -489,9 +489,11 @@ var (
 			func(o *idempotencyOptions) *time.Duration { return &o.Keep }),
 		in("max_body", "Bytes of the longest body that is kept, 0 for none; the default is 65536.",
 			pointer(whole(0, 960<<10)), func(o *idempotencyOptions) **int { return &o.body }),
-		in("max_actor", "Bytes that one actor may store; the default is 4 MiB, or 4 times max_body if that is more.",
+		in("max_actor",
+			"Bytes that one actor may store; the default is 4 MiB, or 4 times max_body if that is more.",
 			whole(int64(4<<10), 1<<44), func(o *idempotencyOptions) *int64 { return &o.MaxActor }),
-		in("max_stored", "Bytes that all actors may store; the default is 1 GiB, or 64 times max_actor if that is more.",
+		in("max_stored",
+			"Bytes that all actors may store; the default is 1 GiB, or 64 times max_actor if that is more.",
 			whole(int64(64*4<<10), 1<<50), func(o *idempotencyOptions) *int64 { return &o.MaxStored }),
 	)
 	semaphoreForm = object(

@@ -67,7 +67,8 @@ type Options struct {
 	Keep time.Duration
 	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
 	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
-	// ID and origin, and as much for each that is taken back (see Poll.PerVoter for how many). All processes that share a guard must agree on it; otherwise the stream has gaps.
+	// ID and origin, and as much for each that is taken back (see Poll.PerVoter for how many). All processes
+	// that share a guard must agree on it; otherwise the stream has gaps.
 	Audit bool
 }
 

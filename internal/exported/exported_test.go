@@ -76,7 +76,8 @@ func namesOf(t *testing.T, module string) []string {
 		if dir != top {
 			_, nested := os.Stat(filepath.Join(dir, "go.mod"))
 			hidden := strings.HasPrefix(d.Name(), ".")
-			if nested == nil || hidden || slices.Contains([]string{"internal", "testdata", "examples", "docs"}, d.Name()) {
+			private := slices.Contains([]string{"internal", "testdata", "examples", "docs"}, d.Name())
+			if nested == nil || hidden || private {
 				return filepath.SkipDir
 			}
 		}
