@@ -91,7 +91,7 @@ func explore(l life) bool { all = append(all, l); return true }
 // the most.
 func extent(t *testing.T) (length, most int) {
 	t.Helper()
-	length, most = 4, 600
+	length, most = 4, 250
 	switch {
 	case redistest.Soak():
 		length, most = 7, 100_000
