@@ -158,7 +158,7 @@ func TestWhatIsDecidedAfterALossWins(t *testing.T) {
 // TestAFailoverToAnOlderStateDropsNoDecision: a replica that lagged had neither the last decision nor the last
 // withdrawal. What was decided there before anybody looked stays too.
 func TestAFailoverToAnOlderStateDropsNoDecision(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		one := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages)
 		two := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages)
 		one.decide(forAnn)

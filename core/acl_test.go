@@ -445,6 +445,12 @@ func everyOperation(r *aclRun) {
 	r.must(err)
 	_, err = desk.Audit(r.ctx)
 	r.must(err)
+	lost := redis.Cmdable(r.admin(0))
+	if r.moves != nil {
+		lost = r.moves.Client(r.t)
+	}
+	r.must(lost.Del(r.ctx, desk.Key("desk", "root")).Err()) // it is put back
+	r.must(desk.Decide(r.ctx, control.Decision{Kind: control.List, Name: "l", Of: "y", Value: "in"}, "ops", ""))
 
 	gifts := redpacket.New(r.gate, "gift", redpacket.Options{})
 	_, err = gifts.Create(r.ctx, "p1",

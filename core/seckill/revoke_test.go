@@ -1,7 +1,9 @@
 package seckill
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
@@ -47,6 +49,35 @@ func TestASaleThatNobodyHeardOfIsTakenBack(t *testing.T) {
 		if err != nil || len(kinds) < 5 || kinds[2] != EventSold || kinds[3] != EventWithdrawn ||
 			kinds[4] != EventCancelled {
 			t.Errorf("%v, %v", kinds, err)
+		}
+	})
+}
+
+// TestWithdrawnSalesLeaveNoEventsWithoutABound: who hangs up again and again left three or four events each
+// time, also where the hold was over before it was sold.
+func TestWithdrawnSalesLeaveNoEventsWithoutABound(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		for _, late := range []bool{false, true} {
+			clock := guardtest.NewClock()
+			g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprint("s", late), Options{})
+			openSale(t, g, "p", Sale{Stock: 5, Hold: time.Minute})
+			for n := range 60 {
+				d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", ID: fmt.Sprint(n)})
+				guardtest.WantReason(t, d, core.ReasonOK)
+				if late {
+					clock.Advance(2 * time.Minute)
+					if _, err := g.Sweep(t.Context(), "p"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				guardtest.Settle(t, g, d, core.Commit)
+				guardtest.Settle(t, g, d, core.Revoke)
+			}
+			events, err := g.Events(t.Context(), "p", "", 1000)
+			if err != nil || len(events) > 1+16*6 {
+				t.Errorf("late %t: %d events, %v: want those of the last 16 at most", late, len(events), err)
+			}
+			wantConsistent(t, g, "p")
 		}
 	})
 }

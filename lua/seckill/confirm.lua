@@ -174,7 +174,7 @@ end
 redis.call('ZREM', holds, id)
 local events = '-'
 if outbox then -- with that of the hold; an expired one has its own among the failed ones of its buyer
-  events = (state == 'held' and event or '-') .. ',' .. redis.call('XADD', outbox, '*', 'event', 'sold',
+  events = (state == 'held' and event .. ',' or '') .. redis.call('XADD', outbox, '*', 'event', 'sold',
     'id', id, 'buyer', buyer, 'quantity', units, 'late', state == 'expired' and '1' or '0')
 end
 redis.call('HSET', reservations, id, table.concat({'sold', buyer, units, finish, events}, ' ') .. words)

@@ -186,3 +186,25 @@ func TestAPollThatClosesLaterKeepsItsNumberOfParts(t *testing.T) {
 		}
 	})
 }
+
+// TestAPollThatIsToOpenAgainHasLostNothing: its opening was put off when some parts had votes. Whoever retracts
+// in a part without any has nothing to retract. Before, it was an ErrLost.
+func TestAPollThatIsToOpenAgainHasLostNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		var opens time.Time
+		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", 3, votes.Options{
+			Find: func(context.Context, string) (votes.Poll, error) {
+				return votes.Poll{Retract: true, Opens: opens}, nil
+			}})
+		of := actorsOf(3)
+		guardtest.Check(t, g, core.Attempt{Actor: of[1], Resource: "p", Item: "red"})
+		opens = time.Now().Add(time.Hour)
+		retract(t, g, core.Attempt{Actor: of[2], Resource: "p", Item: "red"}, core.ReasonGone)
+		d := guardtest.Check(t, g, core.Attempt{Actor: of[2], Resource: "p", Item: "red"})
+		guardtest.WantReason(t, d, core.ReasonNotOpen)
+		opens = time.Time{}
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: of[2], Resource: "p", Item: "red"}),
+			core.ReasonOK)
+		wantTally(t, g, "p", map[string]int64{"red": 2})
+	})
+}

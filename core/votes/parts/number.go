@@ -161,40 +161,44 @@ func (g *Guard) mark(
 
 // join lets a part of a poll begin before its first vote, and tells the poll so. From then on a part that is
 // not there is lost, until the time that the mark has. The order lets a process die at any moment: no mark is
-// of a part that never was. A process asks once per minute and part.
-func (g *Guard) join(ctx context.Context, poll string, n, parts int, p *votes.Poll) error {
+// of a part that never was. A process asks once per minute and part. It returns of how many parts this is one:
+// 0 for a part that has not begun, of a poll that is not open.
+func (g *Guard) join(ctx context.Context, poll string, n, parts int, p *votes.Poll) (int, error) {
 	key, now := partOf{poll, n}, g.Engine().Now()
 	if h, found := g.begun.Find(key, now); found && h.parts == parts && h.covers(p) {
-		return nil
+		return parts, nil
 	}
 	asked := g.begun.Ask(key, now)
-	found, err := g.joinNow(ctx, poll, n, parts, p)
-	if found {
-		g.begun.Hear(asked, heard{parts, p.Closes}, g.begun.Longest())
-	}
-	return err
-}
-
-// joinNow is join where nothing is remembered. It reports whether the part has begun.
-func (g *Guard) joinNow(ctx context.Context, poll string, n, parts int, p *votes.Poll) (bool, error) {
-	found, err := g.mark(ctx, poll, n, parts, p.Closes, false)
-	switch {
-	case err != nil || found == markKnown:
-		return err == nil, err
-	case found == markRoot: // the poll is another one by now: the part says that it is lost
-		return false, nil
-	}
-	_, state, err := g.begin(ctx, n, poll, p, parts, found == markNone)
+	found, state, err := g.joinNow(ctx, poll, n, parts, p)
 	switch {
 	case err != nil:
-		return false, err
+		return parts, err
+	case found == markKnown:
+		g.begun.Hear(asked, heard{parts, p.Closes}, g.begun.Longest())
+	case found == markNone && state == closed:
+		return 0, nil
+	}
+	return parts, nil
+}
+
+// joinNow is join where nothing is remembered. Where the poll is another one by now, the part says that it is
+// lost.
+func (g *Guard) joinNow(
+	ctx context.Context, poll string, n, parts int, p *votes.Poll,
+) (found mark, state int64, err error) {
+	found, err = g.mark(ctx, poll, n, parts, p.Closes, false)
+	if err != nil || found == markKnown || found == markRoot {
+		return found, known, err
+	}
+	_, state, err = g.begin(ctx, n, poll, p, parts, found == markNone)
+	switch {
+	case err != nil || state == closed:
+		return found, state, err
 	case state == undecided:
-		return false, errPart(n)
-	case state == closed:
-		return false, nil
+		return found, state, errPart(n)
 	}
 	found, err = g.mark(ctx, poll, n, parts, p.Closes, true)
-	return err == nil && found == markKnown, err
+	return found, known, err
 }
 
 // unopened makes the script parts/number read only.

@@ -178,7 +178,8 @@ func (g *Guard) prepare(
 	if n = partOfVoter(a.Actor, parts); anew {
 		g.begun.Drop(partOf{a.Resource, n})
 	}
-	return g.Part(n, parts), n, g.join(ctx, a.Resource, n, parts, &p)
+	parts, err = g.join(ctx, a.Resource, n, parts, &p)
+	return g.Part(n, parts), n, err
 }
 
 // partOfVoter returns the number of a voter's part, from 1. It goes by other bytes of the SHA-256 than a
