@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/examples/newguard"
@@ -73,6 +74,8 @@ func TestSettlingIgnoresTheEndOfItsContext(t *testing.T) {
 		guards["token bucket"] = limit.NewTokenBucket(e, "bucket", limit.PerHour(2))
 		guards["several limits"] = limit.NewSlidingWindow(e, "several", limit.PerHour(2), limit.PerMinute(2))
 		guards["newguard"] = newguard.New(e, "new", 2, time.Hour)
+		// A unit goes back into the hand, without a call, within its part of the window: a long one here.
+		guards["limit/lease"] = lease.New(e, "leased", limit.PerDay(5000))
 		ended, leave := context.WithCancel(t.Context())
 		leave()
 		late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))

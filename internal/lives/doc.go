@@ -16,7 +16,7 @@
 // A guard or tool of internal/everyguard without a life fails [TestEveryGuardHasALife]. To run:
 //
 //	go test ./internal/lives                                # of up to four events, 250 of a length
-//	GATEHOUSE_ALL=1 go test ./internal/lives                # the same, 3,000
+//	GATEHOUSE_ALL=1 go test ./internal/lives                # the same, 1,000
 //	GATEHOUSE_SOAK=1 go test -timeout 1h ./internal/lives   # up to seven, 100,000 of a length at most
 //	EXPLORE_LENGTH=5 EXPLORE_MOST=1000000 go test ./internal/lives -run '^TestLives$/^budget$' -v
 //	EXPLORE='use refund use' go test ./internal/lives -run '^TestLives$/^budget$' -v

@@ -96,7 +96,7 @@ func extent(t *testing.T) (length, most int) {
 	case redistest.Soak():
 		length, most = 7, 100_000
 	case redistest.All():
-		length, most = 4, 3000
+		length, most = 4, 1000
 	}
 	for name, value := range map[string]*int{"EXPLORE_LENGTH": &length, "EXPLORE_MOST": &most} {
 		if text := os.Getenv(name); text != "" {
