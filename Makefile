@@ -32,6 +32,9 @@ SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soa
 # The package whose tests are not built with -race: its doc.go says why.
 UNRACED := ./internal/simulation
 
+# The packages that make race tests. CI leaves out programs, examples and pages.
+RACED ?= ./...
+
 # The modules without code of their own that runs in parallel: they drive other processes, or check what others did.
 UNRACED_MODULES := $(LEFT_TO_CI) proofs/browser proofs/histories
 
@@ -41,11 +44,11 @@ in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || ex
 # The modules that make all tests when all others are done: browsers need the processor for themselves.
 AFTERWARDS = $(if $(GATEHOUSE_ALL),proofs/browser)
 
-# $(call test-all,command,modules) tests the root module with the command and, beside it, the nested modules, one
-# after the other. Their output follows the root's.
+# $(call test-all,command,modules,packages) tests those packages of the root module with the command and, beside it,
+# the nested modules, one after the other. Their output follows the root's.
 test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/null; exit 1' INT TERM; status=0; \
 	( $(call in-each,$(filter-out $(AFTERWARDS),$(2)),$(1) ./... $(TESTARGS)) ) >"$$log" 2>&1 & \
-	$(1) ./... $(TESTARGS) || status=1; \
+	$(1) $(3) $(TESTARGS) || status=1; \
 	wait $$! || status=1; cat "$$log"; \
 	( $(call in-each,$(filter $(AFTERWARDS),$(2)),$(1) ./... $(TESTARGS)) ) || status=1; exit $$status
 
@@ -63,7 +66,7 @@ screenshots: ## make the pictures of docs/images again, in Chromium
 	cd proofs/browser && $(GO) test -count=1 -run TestScreenshots . -update
 
 test: redis ## run the tests, on real Redis servers
-	@$(call test-all,$(GO_TEST),$(TESTED))
+	@$(call test-all,$(GO_TEST),$(TESTED),./...)
 
 all: export GATEHOUSE_ALL = 1
 all: test ## run all tests, as CI does
@@ -72,7 +75,7 @@ test-servers: ## run the tests against the redis-server or valkey-server of each
 	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" scripts/test-servers $(DIRS)
 
 race: redis ## run the tests under the race detector
-	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)))
+	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)),$(RACED))
 
 soak: redis ## run the long versions of the tests (about 80 minutes on two cores), also after one has failed
 	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
