@@ -173,8 +173,12 @@ func TestNoGoModHasAVersionWithAnAdvisory(t *testing.T) {
 
 func TestAnOldVersionIsFound(t *testing.T) {
 	least := map[string]minimum{"example.com/a": {"v1.10.0", "CVE-1"}}
-	for version, want := range map[string]bool{"v1.9.9": true, "v1.10.0-rc.1": true, "v1.10.0": false, "v1.11.0": false} {
-		err := tooOld(least, []module.Version{{Path: "example.com/b", Version: "v0.0.1"}, {Path: "example.com/a", Version: version}})
+	for version, want := range map[string]bool{
+		"v1.9.9": true, "v1.10.0-rc.1": true, "v1.10.0": false, "v1.11.0": false,
+	} {
+		err := tooOld(least, []module.Version{
+			{Path: "example.com/b", Version: "v0.0.1"}, {Path: "example.com/a", Version: version},
+		})
 		if (err != nil) != want || want && !strings.Contains(err.Error(), "want v1.10.0 or newer for CVE-1") {
 			t.Errorf("%s: %v", version, err)
 		}
@@ -211,7 +215,9 @@ func TestLicencesAreKnownByTheirText(t *testing.T) {
 func TestAProgramThatBecomesLargerIsRefused(t *testing.T) {
 	one := bill{modules: []module.Version{}, size: 12, sums: 3}
 	e := &env{bare: 2}
-	for want, fits := range map[expected]bool{{0, 3, 10}: true, {0, 3, 9}: false, {0, 2, 10}: false, {1, 4, 11}: true} {
+	for want, fits := range map[expected]bool{
+		{0, 3, 10}: true, {0, 3, 9}: false, {0, 2, 10}: false, {1, 4, 11}: true,
+	} {
 		if err := one.check(e, want); (err == nil) != fits {
 			t.Errorf("%+v: %v", want, err)
 		}
