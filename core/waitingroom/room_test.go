@@ -292,7 +292,7 @@ func TestWhileRedisIsDown(t *testing.T) {
 		client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
 		clock := guardtest.NewClock()
 		g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
-			core.WithDeadline(50*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute,
+			core.WithDeadline(300*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute,
 			Idle: 20 * time.Second, Poll: 4 * time.Second, Away: 5 * time.Minute})
 		tokens := fill(t, g, "a", "b", "c")
 		faults.Refuse(true)
