@@ -161,8 +161,8 @@ func (g *Guard) mark(
 
 // join lets a part of a poll begin before its first vote, and tells the poll so. From then on a part that is
 // not there is lost, until the time that the mark has. The order lets a process die at any moment: no mark is
-// of a part that never was. A process asks once per minute and part. It returns of how many parts this is one:
-// 0 for a part that has not begun, of a poll that is not open.
+// of a part that never was. A process asks once per minute and part. It returns of how many parts this
+// is one: 0 for a part that has not begun, of a poll that is not open.
 func (g *Guard) join(ctx context.Context, poll string, n, parts int, p *votes.Poll) (int, error) {
 	key, now := partOf{poll, n}, g.Engine().Now()
 	if h, found := g.begun.Find(key, now); found && h.parts == parts && h.covers(p) {
