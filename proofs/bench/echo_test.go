@@ -23,6 +23,7 @@ func TestAnswersBehindEchosMiddlewareStand(t *testing.T) {
 			Build: behindEchos(middleware.ContextTimeout)},
 		conformance.Around{Name: "middleware.Timeout", Ends: true, Answers: true,
 			Build: behindEchos(func(limit time.Duration) echo.MiddlewareFunc {
+				//nolint:staticcheck // deprecated, and in use: what holds with it is what this shows
 				return middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: limit})
 			})},
 		conformance.Around{Name: "middleware.Recover", Recovers: true,
