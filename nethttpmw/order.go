@@ -50,8 +50,8 @@ func isPart(broad, narrow []string) bool {
 	if broad == nil || narrow == nil {
 		return false
 	}
-	has := func(all []string) func(string) bool {
+	missesIn := func(all []string) func(string) bool {
 		return func(name string) bool { return !slices.Contains(all, name) }
 	}
-	return !slices.ContainsFunc(broad, has(narrow)) && slices.ContainsFunc(narrow, has(broad))
+	return !slices.ContainsFunc(broad, missesIn(narrow)) && slices.ContainsFunc(narrow, missesIn(broad))
 }

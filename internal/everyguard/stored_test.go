@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,7 +78,7 @@ var userKeeps = []keeps{
 			g := lease.New(gate, "g", limit.PerSecond(5000))
 			return tries(g, core.Commit, func(int) core.Attempt { return core.Attempt{Actor: "ann"} })
 		}},
-	{"budget", "budget, 1,000 a day", 1200, 4_000, "the period", "`Max` for two minutes, then 300 B",
+	{"budget", "budget, 1,000 a day", 1200, 4_000, "the period", "names of calls, for two minutes",
 		func(gate *core.Engine) user {
 			g := budget.New(gate, "g", budget.Options{Levels: []string{"user"},
 				Find: func([]string) ([]budget.Limit, error) {
@@ -171,7 +170,7 @@ var userKeeps = []keeps{
 				return err
 			}
 		}},
-	{"waitingroom", "a waiting room, visitors without tickets", 300, 150_000, "`Keep`", "one room for all",
+	{"waitingroom", "a waiting room, visitors without tickets", 3000, 150_000, "`Keep`", "one room for all",
 		func(gate *core.Engine) user {
 			g := waitingroom.New(gate, "g", waitingroom.Options{Capacity: 2,
 				Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
@@ -269,24 +268,7 @@ func TestWhatOneUserCanMakeYouKeep(t *testing.T) {
 		}
 	}
 	for _, page := range []string{"../../docs/operations/capacity.md", "../../SECURITY.md"} {
-		const begin, end = "<!-- one user -->\n", "<!-- end of one user -->\n"
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before, rest, found := strings.Cut(string(text), begin)
-		was, after, closed := strings.Cut(rest, end)
-		switch {
-		case !found || !closed:
-			t.Fatalf("%s does not have %q and %q", page, begin, end)
-		case was == table:
-		case *update:
-			if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		default:
-			t.Errorf("%s has another table: go test ./internal/everyguard -run OneUser -update\n%s", page, table)
-		}
+		guardtest.WantOnPage(t, page, "one user", table, *update)
 	}
 }
 

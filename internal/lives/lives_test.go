@@ -4,13 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -48,7 +48,6 @@ var update = flag.Bool("update", false, "write the table of lives in docs/contra
 
 // TestTableOfLives: docs/contracts.md has the rows of the definitions.
 func TestTableOfLives(t *testing.T) {
-	const page, begin, end = "../../docs/contracts.md", "<!-- lives -->\n", "<!-- end of lives -->\n"
 	rows := []string{}
 	for _, l := range all {
 		if r := l.row; r != (row{}) {
@@ -59,23 +58,7 @@ func TestTableOfLives(t *testing.T) {
 	slices.Sort(rows)
 	table := "| | when a life is over | remembered in the next | forgotten | what a client brings back |\n" +
 		"|---|---|---|---|---|\n" + strings.Join(rows, "")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	was, after, closed := strings.Cut(rest, end)
-	switch {
-	case !found || !closed:
-		t.Fatalf("%s does not have %q and %q", page, begin, end)
-	case was == table:
-	case *update:
-		if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s has another table: go test ./internal/lives -run TableOfLives -update\n%s", page, table)
-	}
+	guardtest.WantOnPage(t, "../../docs/contracts.md", "lives", table, *update)
 }
 
 // counter is a toy: a counter that can be closed, opened again and given back to. It has the defects of its
