@@ -22,12 +22,12 @@ LEFT_TO_CI := examples/production/checks proofs/bench
 TESTED      = $(if $(GATEHOUSE_ALL),$(MODULES),$(filter-out $(LEFT_TO_CI),$(MODULES)))
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
+SOAKED := ./core/... ./internal/leases ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
 
 # The parts of make soak. Each of them is a target. Most have no race detector, with which they take more than twice
 # as long: make race has it for all tests in their short versions. A timeout is for a test that hangs, not for a slow
 # machine.
-SOAKS := soak-guards soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
+SOAKS := soak-guards soak-lives soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
 
 # The package whose tests are not built with -race: its doc.go says why.
 UNRACED := ./internal/simulation
@@ -83,6 +83,9 @@ soak: redis ## run the long versions of the tests (about 80 minutes on two cores
 
 soak-guards: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=2h $(SOAKED)
+
+soak-lives: redis # sequences of up to seven events; as many of a length as EXPLORE_MOST says
+	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=3h ./internal/lives
 
 soak-simulation: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h $(UNRACED)

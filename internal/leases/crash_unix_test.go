@@ -107,16 +107,19 @@ func TestProcessThatStandsInLine(t *testing.T) {
 
 // TestACrashLoopStarvesNobody: processes whose attempts stand in line die once a second, and are started
 // again. Their attempts are passed by, so that the others get at least half of what they get where these
-// processes end well. It is in real time, for the soak run: see TestProcessesThatDieStarveNobody.
+// processes end well. It is in real time, so the short version has one such process and asks for an eighth: on
+// a busy machine no figure is exact, and a crash loop that starves the others left them a thirtieth.
+// See TestProcessesThatDieStarveNobody.
 func TestACrashLoopStarvesNobody(t *testing.T) {
-	if !redistest.Soak() {
-		t.Skip("set GATEHOUSE_SOAK=1: it takes two minutes")
+	kinds, lives, part := []string{"semaphore"}, 2, 8.0
+	if redistest.Soak() {
+		kinds, lives, part = []string{"semaphore", "lock", "semaphore", "lock"}, 4, 2
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, kind := range []string{"semaphore", "lock", "semaphore", "lock"} {
+	for i, kind := range kinds {
 		dying := 1 + 2*i
 		t.Run(fmt.Sprintf("%s, %d processes", kind, dying), func(t *testing.T) {
 			b := redistest.Single(t)
@@ -143,7 +146,7 @@ func TestACrashLoopStarvesNobody(t *testing.T) {
 				var all sync.WaitGroup
 				for range dying {
 					all.Go(func() {
-						for range 4 {
+						for range lives {
 							process(end)
 						}
 					})
@@ -156,11 +159,11 @@ func TestACrashLoopStarvesNobody(t *testing.T) {
 				well, dies := beside("well"), beside("dies")
 				t.Logf("grants of the others per second: %.0f beside a process that ends well once a second, %.1f "+
 					"beside one that dies", well, dies)
-				if dies >= well/2 {
+				if dies >= well/part {
 					break
 				}
 				if try == tries {
-					t.Fatalf("%.1f grants per second beside a crash loop: want half of %.0f", dies, well)
+					t.Fatalf("%.1f grants per second beside a crash loop: want a %.0fth of %.0f", dies, part, well)
 				}
 			}
 		})

@@ -94,9 +94,9 @@ func extent(t *testing.T) (length, most int) {
 	length, most = 4, 250
 	switch {
 	case redistest.Soak():
-		length, most = 7, 100_000
+		length, most = 7, 5_000
 	case redistest.All():
-		length, most = 4, 1000
+		length, most = 4, 500
 	}
 	for name, value := range map[string]*int{"EXPLORE_LENGTH": &length, "EXPLORE_MOST": &most} {
 		if text := os.Getenv(name); text != "" {
