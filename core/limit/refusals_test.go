@@ -393,6 +393,7 @@ type twoProcesses struct {
 	allowed           []core.Decision
 	madeRoom, changed time.Time // the other process last did, or took units, or the limits changed
 	renews            bool      // the next call of Redis brings the logs into the form of other limits
+	renewed           time.Time // when one last did
 	static            bool      // the limits never change
 }
 
@@ -441,8 +442,10 @@ func (p *twoProcesses) check(t *testing.T, rt *rapid.T, g rateLimit, a core.Atte
 		}
 	}
 	if p.renews && d.Source == core.SourceRedis {
-		// Units that moved into the parts of another limit may count a little longer than this answer says.
+		// Units that move into the parts of another limit may count a little longer, and those that leave such
+		// parts a little shorter, than this answer says.
 		p.changed, p.renews = p.clock.Now(), false
+		p.renewed = p.changed
 	}
 	if p.isLate() || d.Source != core.SourceRemembered {
 		return !p.isLate()
@@ -456,7 +459,7 @@ func (p *twoProcesses) check(t *testing.T, rt *rapid.T, g rateLimit, a core.Atte
 	}
 	n.remembered++
 	switch now := p.clock.Now(); {
-	case now.Sub(p.madeRoom) < time.Second:
+	case now.Sub(p.madeRoom) < time.Second, now.Sub(p.renewed) < time.Second && !p.static:
 		if truth.Allowed {
 			n.seenLate++
 			p.allowed, p.changed = append(p.allowed, truth), now

@@ -55,6 +55,33 @@ func TestACancelledIDStaysItsBuyers(t *testing.T) {
 	})
 }
 
+// TestACancelThatArrivesTwiceCancelsOnce: its reply was lost, and its buyer reserved anew before the client library
+// sent it again. The second one gave the new reservation back.
+func TestACancelThatArrivesTwiceCancelsOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 5})
+		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		guardtest.WantReason(t, guardtest.Check(t, g, ann), core.ReasonOK)
+		args := append([]any{"order"}, g.cancelArgs("all")(ann.WithCall())...)
+		for range 2 {
+			if _, err := g.stockOf("tv").run(t.Context(), seckillCancelScript, args...); err != nil {
+				t.Fatal(err)
+			}
+			guardtest.WantReason(t, guardtest.Check(t, g, ann), core.ReasonOK)
+			wantStatus(t, g, "tv", 4, 1, 0)
+		}
+		if d, err := g.Cancel(t.Context(), ann); err != nil || !d.Allowed || d.Replayed { // a new one
+			t.Errorf("%+v, %v", d, err)
+		}
+		wantStatus(t, g, "tv", 5, 0, 0)
+		if d, err := g.Confirm(t.Context(), ann); err != nil || d.Reason != core.ReasonGone {
+			t.Errorf("%+v, %v", d, err)
+		}
+		wantConsistent(t, g, "tv")
+	})
+}
+
 // wantNotHers checks that a buyer who ends another's reservation hears what is said of IDs that nobody has
 // used.
 func wantNotHers(t *testing.T, g *Guard, a core.Attempt) {

@@ -53,6 +53,28 @@ func TestASaleThatNobodyHeardOfIsTakenBack(t *testing.T) {
 	})
 }
 
+// TestASaleThatAnotherRequestWasToldOfStands: a repetition that came after the sale, and before the request that
+// had bought took it back, was told that it is sold. Nothing kept that, and the sale was withdrawn.
+func TestASaleThatAnotherRequestWasToldOfStands(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g := New(guardtest.NewEngine(b), "s", Options{})
+		openSale(t, g, "tv", Sale{Stock: 5})
+		buy := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		first := guardtest.Check(t, g, buy)
+		guardtest.Settle(t, g, first, core.Commit)
+		for range 3 {
+			again := guardtest.Check(t, g, buy)
+			if again.Reason != core.ReasonOK || !again.Kept || !again.Replayed {
+				t.Fatalf("%+v", again)
+			}
+			guardtest.Settle(t, g, again, core.Revoke) // it has sold nothing
+		}
+		guardtest.Settle(t, g, first, core.Revoke)
+		wantStatus(t, g, "tv", 4, 0, 1)
+		wantConsistent(t, g, "tv")
+	})
+}
+
 // TestWithdrawnSalesLeaveNoEventsWithoutABound: who hangs up again and again left three or four events each
 // time, also where the hold was over before it was sold.
 func TestWithdrawnSalesLeaveNoEventsWithoutABound(t *testing.T) {

@@ -374,8 +374,9 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 // when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot be confirmed any more, and
 // its ID stays its buyer's, who may reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return g.cancelBy(ctx, g.runYes, g.cancelArgs(""),
-		core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
+	// The call names this cancellation: it may arrive again when its buyer has reserved anew.
+	return g.cancelBy(ctx, g.runYes, g.cancelArgs("all"),
+		core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID}.WithCall())
 }
 
 // cancel gives a reservation back only if the attempt's own call of Check made it, where the attempt knows

@@ -192,7 +192,11 @@ func (c *crowd) waiting() (waiting []*visitor) {
 func TestACrowdIsLetInAtCapacity(t *testing.T) {
 	for _, lossy := range []float64{0, 0.05} {
 		t.Run(fmt.Sprintf("lost=%v", lossy), func(t *testing.T) {
-			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+			each := redistest.Each
+			if lossy == 0 {
+				each = func(t *testing.T, f func(*testing.T, redistest.Backend)) { f(t, redistest.Single(t)) }
+			}
+			each(t, func(t *testing.T, b redistest.Backend) {
 				c := newCrowd(t, b, 3, lossy, Options{Capacity: 40, Pass: 5 * time.Minute, Idle: 30 * time.Second})
 				c.leavers, c.away = 0.05, 0.05
 				for second := range 600 {

@@ -40,20 +40,18 @@ func TestExamplesPrintWhatTheyAnnounce(t *testing.T) {
 	if len(expected) != len(examples) {
 		t.Fatalf("%d examples, %d expected outputs", len(examples), len(expected))
 	}
-	each(t, func(t *testing.T, b redistest.Backend) {
-		server := httptest.NewServer(start(t, b, limit.PerMinute(100)))
-		defer server.Close()
-		for i, e := range examples {
-			line := strings.ReplaceAll(e.line, "BASE", server.URL)
-			if !strings.Contains(welcome(server.URL, false, false), "\n"+line+"\n") {
-				t.Errorf("not in the welcome text: %s", line)
-			}
-			got, err := exec.CommandContext(t.Context(), "bash", "-c", line).Output()
-			if err != nil || !regexp.MustCompile(expected[i]).Match(got) {
-				t.Fatalf("%s\n%s\nprinted %v:\n%s", e.expect, line, err, got)
-			}
+	server := httptest.NewServer(start(t, redistest.Single(t), limit.PerMinute(100)))
+	defer server.Close()
+	for i, e := range examples {
+		line := strings.ReplaceAll(e.line, "BASE", server.URL)
+		if !strings.Contains(welcome(server.URL, false, false), "\n"+line+"\n") {
+			t.Errorf("not in the welcome text: %s", line)
 		}
-	})
+		got, err := exec.CommandContext(t.Context(), "bash", "-c", line).Output()
+		if err != nil || !regexp.MustCompile(expected[i]).Match(got) {
+			t.Fatalf("%s\n%s\nprinted %v:\n%s", e.expect, line, err, got)
+		}
+	}
 }
 
 func TestRunErrorsNameTheRemedy(t *testing.T) {

@@ -91,12 +91,12 @@ func explore(l life) bool { all = append(all, l); return true }
 // the most.
 func extent(t *testing.T) (length, most int) {
 	t.Helper()
-	length, most = 4, 250
+	length, most = 4, 100
 	switch {
 	case redistest.Soak():
 		length, most = 7, 5_000
 	case redistest.All():
-		length, most = 4, 500
+		length, most = 4, 250
 	}
 	for name, value := range map[string]*int{"EXPLORE_LENGTH": &length, "EXPLORE_MOST": &most} {
 		if text := os.Getenv(name); text != "" {

@@ -14,40 +14,75 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 )
 
-// The definition of a sale of one unit, one a buyer, with holds of five minutes, kept for an hour:
+// The definition of a sale of so many units, as many a buyer, with holds of five minutes, kept for an hour:
 //   - Open puts an item on sale exactly if there is no sale of it
 //   - a unit is held for who asks while one is left: the stock, less what is sold and what is held for less than
-//     five minutes. A buyer has one unit at most
+//     five minutes. A buyer has one unit at most, or two where two are for sale
 //   - a reservation under an ID that holds or has bought is the same one. After it was cancelled, or is over,
 //     the ID is its buyer's, who may reserve under it again
 //   - a reservation that was not cancelled is sold by Confirm while it holds its unit, and afterwards while one
 //     is left and its buyer has none; sold once
 //   - Cancel gives back what is held, once, and nothing that is sold
+//   - Commit is Confirm. Rollback gives back a reservation that nobody has sold, when all checks that were told of
+//     it have rolled back. Revoke does so too where the check has sold it and no other was told of it
 //   - Restock changes the stock once per ID, and takes only what is left
 //   - nobody gets a new unit of a sale that is closed; what was reserved in time is sold
 //   - a sale that was lost, discarded or kept for an hour is unknown, and all of it with it
+//   - a call that did something, and arrives a second time, does nothing more
 func saleOf(name string, of func(p *place, name string) onSale) life {
 	return life{
 		name: name, of: []string{strings.ReplaceAll(name, "-", "/")},
 		events: alphabet("ann ann-more bob again confirm-ann confirm-more confirm-bob cancel-ann open restock take",
 			"bob-lapses at-hold before-hold close discard hour flush save load"),
-		same:  func(a, b string) bool { return a == b && (a == "flush" || a == "close" || a == "save") },
-		world: func(p *place) world { return &saleWorld{place: p, of: of} },
+		same:  sameSale,
+		world: func(p *place) world { return &saleWorld{place: p, of: of, units: 1} },
 	}
 }
 
-var _ = explore(saleOf("seckill", func(p *place, name string) onSale {
+// settled is the life of the same sale by requests: each check is settled, more than one is told of a
+// reservation, and calls arrive again.
+func (l life) settled(units int) life {
+	of := l.world
+	l.name += "-settled"
+	if units > 1 {
+		l.name = strings.Replace(l.name, "settled", fmt.Sprint(units), 1)
+	}
+	l.events = alphabet("ann ann-more bob commit commit-first confirm-ann cancel-ann restock",
+		"roll-back roll-first-back revoke revoke-first arrives-again before-last at-hold close discard flush save load")
+	l.world = func(p *place) world {
+		w := of(p).(*saleWorld)
+		w.units = units
+		return w
+	}
+	l.row = row{}
+	return l
+}
+
+func sameSale(a, b string) bool { return a == b && (a == "flush" || a == "close" || a == "save") }
+
+var inOneBucket = saleOf("seckill", func(p *place, name string) onSale {
 	return seckill.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, seckill.Options{Keep: time.Hour})
-}).with(row{
+})
+
+var _ = explore(inOneBucket.settled(1))
+
+var _ = explore(inOneBucket.with(row{
 	over:      "`Discard`; the end of `Keep`.",
 	remembers: "Nothing. In a sale: whose an ID is; of a buyer the last 16 reservations that have ended.",
 	forgets:   "Stock, reservations, what was bought, restocks, events.",
 	back:      "A reservation of earlier is `gone`, in a later sale too; its ID is free.",
 }))
 
-var _ = explore(saleOf("seckill-buckets", func(p *place, name string) onSale {
+var inTwoBuckets = saleOf("seckill-buckets", func(p *place, name string) onSale {
 	return buckets.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, buckets.Options{Options: seckill.Options{Keep: time.Hour}, Buckets: 2})
-}).with(row{
+})
+
+var (
+	_ = explore(inTwoBuckets.settled(1))
+	_ = explore(inTwoBuckets.settled(2))
+)
+
+var _ = explore(inTwoBuckets.with(row{
 	over: "As `seckill`.", remembers: "As `seckill`.", forgets: "As `seckill`.", back: "As `seckill`.",
 }))
 
@@ -69,13 +104,26 @@ const holdsFor = 5 * time.Minute
 
 type saleWorld struct {
 	*place
-	of func(p *place, name string) onSale
-	g  onSale
+	of    func(p *place, name string) onSale
+	g     onSale
+	units int // on sale, and for each buyer
 
 	sold
-	saved *sold
-	snap  snapshot
-	asked bool // the event before was a check that has held a unit
+	saved  *sold
+	snap   snapshot
+	checks []toldOf // were told yes, in this life
+
+	asked   bool // the event before was a check that has held a unit
+	changes int  // so far
+	// The last script calls of the events that have changed something; 0: it did not.
+	last, beforeLast int
+}
+
+// toldOf is what a check was told.
+type toldOf struct {
+	core.Decision
+	call int    // its number
+	id   string // of the reservation
 }
 
 // sold is what was given to whom in one sale.
@@ -97,6 +145,7 @@ func (s *sold) clone() *sold {
 type reservation struct {
 	state string // held, sold, cancelled
 	ends  time.Time
+	told  string // the calls of Check that were told of it and did not roll back, a letter each
 }
 
 // buyerOf has the buyers by the first letter of the IDs.
@@ -104,6 +153,7 @@ var buyerOf = map[byte]string{'a': "ann", 'b': "bob"}
 
 func (w *saleWorld) begin(name string) {
 	w.g, w.sold, w.saved, w.asked = w.of(w.place, "s"+name), sold{}, nil, false
+	w.checks, w.last, w.beforeLast = nil, 0, 0
 	if _, err := w.putOnSale(); err != nil {
 		w.t.Error(err)
 	}
@@ -128,16 +178,17 @@ func (w *saleWorld) given(buyer string) (all, own, held int) {
 	return all, own, held
 }
 
-func (w *saleWorld) changed() { w.until = w.Now().Add(time.Hour) }
+func (w *saleWorld) changed() { w.until, w.changes = w.Now().Add(time.Hour), w.changes+1 }
 
 func (w *saleWorld) putOnSale() (string, error) {
-	did, err := w.g.Open(context.Background(), "tv", seckill.Sale{Stock: 1, Hold: holdsFor})
+	units := int64(w.units)
+	did, err := w.g.Open(context.Background(), "tv", seckill.Sale{Stock: units, PerBuyer: units, Hold: holdsFor})
 	if err != nil || did == w.open {
 		return "", broken("Open puts an item on sale if there is no sale of it", "%t, %v: there was one: %t", did,
 			err, w.open)
 	}
 	if did {
-		w.sold = sold{open: true, stock: 1, reservations: map[string]reservation{},
+		w.sold = sold{open: true, stock: w.units, reservations: map[string]reservation{},
 			restocked: map[string]bool{}}
 		w.changed()
 	}
@@ -150,8 +201,13 @@ func (w *saleWorld) do(event string) (seen string, err error) {
 	if w.open && !w.Now().Before(w.until) {
 		w.sold = sold{}
 	}
+	last, changes := w.last, w.changes
 	if seen, err = w.event(event, asked); err != nil {
 		return seen, err
+	}
+	w.beforeLast, w.last = last, 0
+	if w.changes > changes {
+		w.last = w.Sent()
 	}
 	return seen, w.look()
 }
@@ -180,6 +236,12 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 			return "", broken("A check may arrive twice", "%v", err)
 		}
 		return "", nil
+	case "arrives-again":
+		return "", w.again(w.last)
+	case "before-last":
+		return "", w.again(w.beforeLast)
+	case "commit", "commit-first", "roll-back", "roll-first-back", "revoke", "revoke-first":
+		return w.settle(event)
 	case "confirm-ann":
 		return w.confirm("a1")
 	case "confirm-more":
@@ -246,7 +308,7 @@ func (w *saleWorld) check(id string) (string, error) {
 	case r.state == "sold" || r.state == "held" && w.Now().Before(r.ends):
 	case w.closed:
 		want = core.ReasonClosed
-	case own > 0:
+	case own >= w.units:
 		want = core.ReasonDuplicate
 	case all >= w.stock:
 		want = core.ReasonSoldOut
@@ -258,9 +320,15 @@ func (w *saleWorld) check(id string) (string, error) {
 			id, d.Reason, d.Kept, want)
 	}
 	if fresh {
-		w.reservations[id] = reservation{"held", w.Now().Add(holdsFor)}
-		w.changed()
+		r = reservation{"held", w.Now().Add(holdsFor), ""}
 		w.asked = true
+	}
+	if d.Allowed {
+		call := len(w.checks)
+		w.checks = append(w.checks, toldOf{d, call, id})
+		r.told += string(rune('a' + call))
+		w.reservations[id] = r
+		w.changed()
 	}
 	return string(d.Reason), nil
 }
@@ -277,7 +345,7 @@ func (w *saleWorld) confirm(id string) (string, error) {
 	switch {
 	case !w.open:
 		want = core.ReasonNotReady
-	case r.state == "sold", r.state == "held" && (w.Now().Before(r.ends) || all < w.stock && own == 0):
+	case r.state == "sold", r.state == "held" && (w.Now().Before(r.ends) || all < w.stock && own < w.units):
 		want = core.ReasonOK
 	}
 	if d.Reason != want || d.Allowed && d.Replayed != (r.state == "sold") {
@@ -285,7 +353,7 @@ func (w *saleWorld) confirm(id string) (string, error) {
 			"%s: %s, replayed %t: want %s", id, d.Reason, d.Replayed, want)
 	}
 	if want == core.ReasonOK && r.state == "held" {
-		w.reservations[id] = reservation{"sold", time.Time{}}
+		w.reservations[id] = reservation{"sold", time.Time{}, r.told}
 		w.changed()
 	}
 	return string(d.Reason), nil
@@ -310,10 +378,70 @@ func (w *saleWorld) cancel(id string) (string, error) {
 			d.Reason, d.Replayed, want)
 	}
 	if w.open && r.state == "held" {
-		w.reservations[id] = reservation{"cancelled", time.Time{}}
+		w.reservations[id] = reservation{state: "cancelled"}
 		w.changed()
 	}
 	return string(d.Reason), nil
+}
+
+// settle settles the last check that was told yes, or the first of this life.
+func (w *saleWorld) settle(event string) (string, error) {
+	if len(w.checks) == 0 {
+		return "", errImpossible
+	}
+	c := w.checks[len(w.checks)-1]
+	if strings.Contains(event, "first") {
+		c = w.checks[0]
+	}
+	end := core.Rollback
+	switch {
+	case strings.HasPrefix(event, "commit"):
+		end = core.Commit
+	case strings.HasPrefix(event, "revoke"):
+		end = core.Revoke
+	}
+	r, known := w.reservations[c.id]
+	all, own, _ := w.given(buyerOf[c.id[0]])
+	live := r.state == "held" && w.Now().Before(r.ends)
+	told := strings.ReplaceAll(r.told, string(rune('a'+c.call)), "")
+	var want error
+	switch {
+	case seckill.StateOf(c.Decision) == seckill.StateSold: // it was another's sale
+		known = false
+	case end == core.Commit && (live || r.state == "held" && all < w.stock && own < w.units):
+		r.state, r.ends = "sold", time.Time{}
+	case end == core.Commit && r.state != "sold":
+		want, known = core.ErrGone, false
+	case end == core.Commit, end == core.Rollback && r.state == "sold":
+		known = false
+	case told != "" || r.told == "": // others were told of it, or this check has given it back before
+		known = r.state == "held" && told != r.told
+		if known {
+			r.told = told
+		}
+	default:
+		r = reservation{state: "cancelled"}
+	}
+	err := w.g.Settle(context.Background(), c.Decision, end)
+	if !errors.Is(err, want) || want == nil && err != nil {
+		return "", broken("A check is settled", "%s of %s: %v, want %v", event, c.id, err, want)
+	}
+	if known {
+		w.reservations[c.id] = r
+		w.changed()
+	}
+	return fmt.Sprint(want), nil
+}
+
+// again lets the script call before this number arrive once more.
+func (w *saleWorld) again(call int) error {
+	if call == 0 {
+		return errImpossible
+	}
+	if err := w.Again(call - 1); err != nil {
+		return broken("A call may arrive twice", "%v", err)
+	}
+	return nil
 }
 
 func (w *saleWorld) restock(id string, units int) (string, error) {
@@ -358,5 +486,19 @@ func (w *saleWorld) look() error {
 		return broken("Left, held and sold are the stock", "%+v, %v: want a stock of %d, %d sold, %d held or more", s, err,
 			w.stock, sold, held)
 	}
+	if differ, err := verified(w.g); err != nil || differ != "" {
+		return broken("The parts of a sale agree", "%s, %v", differ, err)
+	}
 	return nil
+}
+
+// verified returns what differs between the parts of the sale.
+func verified(g onSale) (string, error) {
+	ctx := context.Background()
+	if g, several := g.(*buckets.Guard); several {
+		v, err := g.Verify(ctx, "tv")
+		return strings.Join(v.Differences(), ", "), err
+	}
+	v, err := g.(*seckill.Guard).Verify(ctx, "tv")
+	return strings.Join(v.Differences(), ", "), err
 }

@@ -11,8 +11,9 @@
 --       2 call          as it was given to seckill_reserve: cancels for that call only; absent or empty: for
 --                       any
 --       3 stays         1: the hold stays, for a later call with the same operation ID, also when no other
---                       call got it; sold: it goes back also where it is sold, if the call alone got it; 0,
---                       absent or empty: it goes back
+--                       call got it; sold: it goes back also where it is sold, if the call alone got it; all:
+--                       it goes back for any call, and call names this cancellation, so that a resend does
+--                       not cancel what the buyer has reserved since; 0, absent or empty: it goes back
 --       4 buyer         encoded: whose reservation it has to be
 --       5 now           milliseconds since 1970; absent or empty: the server's clock
 -- Returns {reason, replayed, buyer, quantity, left, stock}
@@ -24,6 +25,7 @@
 local sale, buyers, holds, reservations, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, call = ARGV[1], ARGV[2] or ''
 local stays, revokes, named, now = ARGV[3] == '1', ARGV[3] == 'sold', ARGV[4], tonumber(ARGV[5])
+local any = call == '' or ARGV[3] == 'all'
 
 local s = redis.call('HMGET', sale, 'stock', 'left', 'held', 'sold', 'terms')
 if not s[1] then
@@ -148,7 +150,7 @@ end
 
 local record = redis.call('HGET', reservations, id)
 if not record then
-  if call ~= '' then
+  if not any then
     -- A tombstone.
     extend(true)
     local number = remember(id, named, '-', '-')
@@ -173,11 +175,12 @@ elseif state == 'sold' then
       'quantity', units)
   end
   state = 'held'
-elseif call == '' and state ~= 'held' then
+end
+local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
+if any and (state ~= 'held' or string.find(marks .. ' ', ' -' .. call .. ' ', 1, true)) then
   return {'ok', 1, buyer, quantity, left, stock}
 end
 
-local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
 local word = call
 if string.find(callers .. ' ', ' +' .. call .. ' ', 1, true) then
   call = '+' .. call
@@ -192,7 +195,7 @@ for one in string.gmatch(callers, '%S+') do
   end
 end
 -- end other_callers
-if call == '' then
+if any then
   others, marks = {}, marks .. string.gsub(callers, ' %+?', ' -')
 end
 call = word
@@ -206,7 +209,7 @@ if taken_back > 16 then -- so that a record stays short
 end
 -- end late_marks
 local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
-if state ~= 'held' or call ~= '' and (stays or not told or #others > 0) then
+if state ~= 'held' or not any and (stays or not told or #others > 0) then
   if updated ~= record then
     extend(true)
     redis.call('HSET', reservations, id, updated)

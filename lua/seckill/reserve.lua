@@ -10,9 +10,10 @@
 --                       sold, expired, cancelled; event: those of the hold, of the sale and of its
 --                       withdrawal in the outbox, with commas between, - when there is none; or its number
 --                       among the buyer's failed ones when it was cancelled or has
---                       expired; call: those that got the hold and have not settled, 16 at most,
---                       "+call" the one that made it; "-call": those that were taken back. "failed|BUYER" ->
---                       how many reservations of a buyer were cancelled or have expired;
+--                       expired; call: those that got the hold and have not settled, 16 at most, and one
+--                       that was told of the sale; "+call" the one that made it; "-call": those that were
+--                       taken back. "failed|BUYER" -> how many reservations of a buyer were cancelled or have
+--                       expired;
 --                       "failed|BUYER|PLACE" -> "reservation events event", one of the last of them with the
 --                       events that tell of it: 16, or as many as per_buyer, 500 at most; PLACE is its number
 --                       modulo that. Of earlier ones nothing is left. "held|BUYER" -> "reservation
@@ -123,7 +124,7 @@ repeat
     elseif state == 'held' or state == 'sold' then
       reason, replayed, said = 'ok', first and 0 or 1, state
       wait = state == 'held' and ends_at - now or 0
-      if state == 'held' and not known then
+      if not known and (state == 'held' or undecided < 3) then -- one more of a sale: nothing withdraws it
         record_of[id] = record .. ' ' .. call
         redis.call('HSET', reservations, id, record_of[id])
       end

@@ -38,7 +38,7 @@ func operations() int {
 	if redistest.Soak() {
 		return 1_100_000 // some guards are not under every nemesis: a million in all
 	}
-	return 16_000
+	return 10_000
 }
 
 // TestEveryHistoryIsLinearizable lets many callers use each guard while each nemesis breaks things, in many

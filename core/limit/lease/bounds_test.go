@@ -100,8 +100,8 @@ func TestManyActorsTakeABoundedMemory(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const most = 10 * 64
 		c := newCrowd(b, most)
-		c.come(t, actors("ann", 2000), 2)
-		c.come(t, actors("ann", 500), 1) // some of them have given way
+		c.come(t, actors("ann", 800), 2)
+		c.come(t, actors("ann", 200), 1) // some of them have given way
 		if n := len(c.hands.all()); n > most {
 			t.Errorf("%d hands, want %d at most", n, most)
 		}
