@@ -134,7 +134,7 @@ func TestACloneIsEnough(t *testing.T) {
 			text, commands := read(t, document), ""
 			for _, block := range shell.FindAllStringSubmatch(text, -1) {
 				if strings.Contains(block[2], "go mod edit -replace") {
-					commands = block[2]
+					commands += block[2]
 				}
 			}
 			if commands == "" {
@@ -153,6 +153,43 @@ func TestACloneIsEnough(t *testing.T) {
 			script := exec.CommandContext(t.Context(), "bash", "-c", commands)
 			script.Dir = dir
 			script.Env = append(os.Environ(), "ROOT="+root, "PROGRAM="+program)
+			if output, err := script.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, output)
+			}
+		})
+	}
+}
+
+// TestACloneHasTheNestedModules: whoever followed the page for a module of its own, such as that of Prometheus, was
+// told that v0.1.0 does not exist.
+func TestACloneHasTheNestedModules(t *testing.T) {
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := ""
+	for _, block := range shell.FindAllStringSubmatch(read(t, "docs/getting-started.md"), -1) {
+		if strings.Contains(block[2], "go mod edit -replace") {
+			commands += block[2]
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "reader")
+	for _, module := range []string{"echov5mw", "observe/gatehouseprom", "observe/gatehouseotel"} {
+		t.Run(module, func(t *testing.T) {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o750)); err != nil {
+				t.Fatal(err)
+			}
+			path := "github.com/gatehouse-go/gatehouse/" + module
+			script := exec.CommandContext(t.Context(), "bash", "-c", `set -eu
+git() { ln -s "$ROOT" gatehouse; }
+`+commands+`
+printf 'package main\nimport _ "%s"\nfunc main() {}\n' "$MODULE" >main.go
+sed -n '/^require/,$p' "$NESTED/go.mod" | grep -v '^replace' >>go.mod
+echo "require $MODULE v0.0.0" >>go.mod
+cp "$NESTED/go.sum" go.sum
+GOFLAGS=-mod=mod go build -o program .`)
+			script.Dir = dir
+			script.Env = append(os.Environ(), "ROOT="+root, "MODULE="+path, "NESTED="+filepath.Join(root, module))
 			if output, err := script.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, output)
 			}

@@ -15,27 +15,37 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/gatehousetest"
 )
 
 // TestASecondVoteIsRefused is the test that the page shows for an application of one's own.
 func TestASecondVoteIsRefused(t *testing.T) {
-	m := miniredis.RunT(t)
-	m.ClockTTL(true)
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	app := newShop(core.New(rdb, core.WithDeadline(30*time.Second))).onNetHTTP()
-
-	for i, want := range []int{http.StatusCreated, http.StatusConflict} {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/polls/final/votes",
-			strings.NewReader("choice=red"))
+	gate := gatehousetest.New(t)
+	app := newShop(gate.Engine).onNetHTTP()
+	vote := func() *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/polls/final/votes", strings.NewReader("choice=red"))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("X-Api-Key", "hello")
-		w := httptest.NewRecorder()
-		app.ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("vote %d gets %d, want %d: %s", i+1, w.Code, want, w.Body)
-		}
+		return r
 	}
+
+	gate.Allows(app, 1, vote)
+	gate.Refuses(app, http.StatusConflict, 0, vote)
+}
+
+func TestTheSixthRequestOfASecondIsRefused(t *testing.T) {
+	gate := gatehousetest.New(t)
+	app := newShop(gate.Engine).onNetHTTP()
+	items := func() *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/items", nil)
+		r.Header.Set("X-Api-Key", "hello")
+		return r
+	}
+
+	gate.Allows(app, 5, items)
+	gate.Refuses(app, http.StatusTooManyRequests, time.Second, items)
+	gate.Advance(time.Second)
+	gate.Allows(app, 5, items)
 }
 
 // TestTheEngineStartsWithoutRedis: the page's engine and rules are made while no Redis is there.

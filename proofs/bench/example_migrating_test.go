@@ -7,8 +7,12 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/didip/tollbooth/v8"
+	tollboothlimiter "github.com/didip/tollbooth/v8/limiter"
 	"github.com/go-chi/httprate"
 	"github.com/go-redis/redis_rate/v10"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/redis/go-redis/v9"
 	"github.com/ulule/limiter/v3"
 	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -34,13 +39,28 @@ func Example_migrating() {
 		return httprate.CanonicalizeIP(r.RemoteAddr), nil
 	})(app)
 
+	// tollbooth: two of a moment, and one more each half minute
+	fromTollbooth := tollbooth.HTTPMiddleware(tollbooth.NewLimiter(2.0/60,
+		&tollboothlimiter.ExpirableOptions{DefaultExpirationTTL: time.Hour}).SetBurst(2))(app)
+
+	// echo's own
+	fromEcho := echo.New()
+	fromEcho.Use(middleware.RateLimiter(middleware.NewRateLimiterMemoryStoreWithConfig(
+		middleware.RateLimiterMemoryStoreConfig{Rate: 2.0 / 60, Burst: 2, ExpiresIn: time.Minute})))
+	fromEcho.GET("/", func(echo.Context) error { return nil })
+
+	// Gatehouse on echo
+	toEcho := echo.New()
+	toEcho.Use(echomw.PerIP(core.NewMemory(), limit.PerMinute(2)))
+	toEcho.GET("/", func(echo.Context) error { return nil })
+
 	// Gatehouse
 	toGatehouse := nethttpmw.HTTP(nethttpmw.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)),
 		Who:   keyfuncs.IP(),
 	})(app)
 
-	for _, h := range []http.Handler{fromUlule, fromHTTPRate, toGatehouse} {
+	for _, h := range []http.Handler{fromUlule, fromHTTPRate, fromTollbooth, fromEcho, toEcho, toGatehouse} {
 		var codes []int
 		for range 3 {
 			w := httptest.NewRecorder()
@@ -50,6 +70,9 @@ func Example_migrating() {
 		fmt.Println(codes)
 	}
 	// Output:
+	// [200 200 429]
+	// [200 200 429]
+	// [200 200 429]
 	// [200 200 429]
 	// [200 200 429]
 	// [200 200 429]
