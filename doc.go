@@ -12,6 +12,7 @@
 //	r.Use(ratelimit.PerIP(gate, limit.PerMinute(100))) // import ratelimit ".../ginmw"
 //
 // Beside them: embedded (a Redis inside the process), gatehousetest (for tests of applications), config
-// (rules in a file), control, operator and observe (for operators), deferred (refused requests that run later).
+// (rules in a file), control, operator and observe (for operators), deferred (refused requests that run
+// later).
 // The README and docs have the rest: https://github.com/gatehouse-go/gatehouse.
 package gatehouse

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
 )
 
@@ -25,8 +25,8 @@ func serve(ctx context.Context, gate *core.Engine, mux *http.ServeMux, order htt
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux.Handle("POST /sales/{sku}/orders", nethttpmw.Follow(live.Source("checkout"))(order))
-	return nethttpmw.Follow(live.Source("site"))(mux)
+	mux.Handle("POST /sales/{sku}/orders", ratelimit.Follow(live.Source("checkout"))(order))
+	return ratelimit.Follow(live.Source("site"))(mux)
 }
 
 // A program adds functions of its own to what files can name.

@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // The answers of a rule to refused requests, and its figures on all answers.
@@ -16,18 +16,18 @@ func Example_answers() {
 	gate := core.NewMemory()
 	german := map[core.Reason]string{core.ReasonLimited: "Zu viele Anfragen."}
 
-	site := nethttpmw.Rule{
+	site := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "site", limit.PerMinute(1)),
 		Who:     keyfuncs.IP(),
-		Headers: nethttpmw.Headers{Legacy: true}, // X-RateLimit-* as well
-		Texts: func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
+		Headers: ratelimit.Headers{Legacy: true}, // X-RateLimit-* as well
+		Texts: func(r *http.Request, refusal *ratelimit.Refusal) ratelimit.Text {
 			// an application has a matcher, such as that of golang.org/x/text/language
 			if r.Header.Get("Accept-Language") != "de" {
-				return nethttpmw.Text{} // the standard one
+				return ratelimit.Text{} // the standard one
 			}
-			return nethttpmw.Text{Detail: german[refusal.Reason], Lang: "de"}
+			return ratelimit.Text{Detail: german[refusal.Reason], Lang: "de"}
 		},
-		Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
 			if r.URL.Path == "/shop" {
 				http.Redirect(w, r, "/busy", http.StatusSeeOther)
 				return
@@ -36,7 +36,7 @@ func Example_answers() {
 		},
 	}
 
-	app := nethttpmw.HTTP(site)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	app := ratelimit.HTTP(site)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, path := range []string{"/", "/", "/shop"} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Accept-Language", "de")

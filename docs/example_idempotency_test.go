@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // A client that missed the answer sends the request again with the same Idempotency-Key and gets that answer.
@@ -29,7 +29,7 @@ func Example_idempotency() {
 	defer rdb.Close()
 	gate := core.New(rdb, core.WithDeadline(5*time.Second))
 
-	once := nethttpmw.Rule{
+	once := ratelimit.Rule{
 		Guard: idempotency.New(gate, "orders", idempotency.Options{}),
 		Who:   keyfuncs.User("uid"),
 		ID:    keyfuncs.IdempotencyKey(),
@@ -42,7 +42,7 @@ func Example_idempotency() {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, "order 7")
 	})
-	h := nethttpmw.HTTP(once)(order)
+	h := ratelimit.HTTP(once)(order)
 	for range 2 {
 		r := httptest.NewRequest(http.MethodPost, "/orders", nil)
 		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`)

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // A rule with most of its fields: an order of several units, which a retry does not repeat.
@@ -31,11 +31,11 @@ func Example_rule() {
 		})
 	}
 	placeOrder := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d, _ := nethttpmw.Decision(r.Context(), "sale")
+		d, _ := ratelimit.Decision(r.Context(), "sale")
 		fmt.Fprint(w, d.Attempt.Cost, " of ", d.Attempt.Resource, " for ", d.Attempt.Actor)
 	})
 
-	order := nethttpmw.Rule{
+	order := ratelimit.Rule{
 		Guard: sale,                      // decides: here a flash sale
 		Who:   keyfuncs.User("uid"),      // who acts: what your login stored
 		What:  keyfuncs.Param("sku"),     // on what: the {sku} of the route
@@ -43,7 +43,7 @@ func Example_rule() {
 		ID:    keyfuncs.IdempotencyKey(), // which operation: a retry is no second order
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /sales/{sku}/orders", login(nethttpmw.HTTP(order)(placeOrder)))
+	mux.Handle("POST /sales/{sku}/orders", login(ratelimit.HTTP(order)(placeOrder)))
 
 	for _, q := range []struct{ user, key, quantity string }{
 		{"ann", "1", "5"}, {"ann", "1", "5"}, {"bob", "1", "3"}, {"bob", "2", "2"}, {"eve", "1", "900"},
@@ -97,11 +97,11 @@ var wanted = keyfuncs.Query("quantity")
 
 // A key function of the application: requests without a tenant get 400.
 func Example_keyFunction() {
-	rule := nethttpmw.Rule{
+	rule := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(core.NewMemory(), "tenants", limit.PerMinute(1)),
 		Who:   tenant,
 	}
-	app := nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	app := ratelimit.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, host := range []string{"acme.example.com", "ACME.example.com", "other.example.com", "example.com"} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = host

@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // A poll with one vote per user and day for thirty days. Users may take votes back, and an audit stream keeps
@@ -32,7 +32,7 @@ func Example_votesADay() {
 		},
 		Audit: true,
 	})
-	vote := nethttpmw.Rule{
+	vote := ratelimit.Rule{
 		Guard:  ballots,
 		Who:    keyfuncs.User("uid"),
 		What:   keyfuncs.Param("poll"),
@@ -40,7 +40,7 @@ func Example_votesADay() {
 		Origin: keyfuncs.IP(),
 	}
 
-	_ = nethttpmw.HTTP(vote)
+	_ = ratelimit.HTTP(vote)
 }
 
 // Example_votesStuffed finds votes that came from one address, and takes them out.

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // TestTheGuideKnowsTheAnswers: the table of reasons and statuses is the one that is answered by.
@@ -41,7 +41,7 @@ func TestTheGuideKnowsTheAnswers(t *testing.T) {
 	const page = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	answered := map[core.Reason]bool{}
 	for _, g := range everyguard.Kinds() {
-		for _, a := range (nethttpmw.Rule{Guard: g, Defer: &deferred.Requests{}}).Answers() {
+		for _, a := range (ratelimit.Rule{Guard: g, Defer: &deferred.Requests{}}).Answers() {
 			status := cmp.Or(differs[kit.DescriptionOf(g).Kind+" "+string(a.Reason)], told[a.Reason])
 			if status != a.Status {
 				t.Errorf("%s answers %s with %d, the page says %d", g.Name(), a.Reason, a.Status, status)

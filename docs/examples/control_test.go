@@ -11,11 +11,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func controlled(
-	ctx context.Context, gate *core.Engine, blocked *keyfuncs.List, try *nethttpmw.Rollout,
+	ctx context.Context, gate *core.Engine, blocked *keyfuncs.List, try *ratelimit.Rollout,
 ) (*control.Desk, *limit.SlidingWindow) {
 	desk := control.New(ctx, gate, "desk") // follows until ctx ends
 	api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(60))
@@ -35,7 +35,7 @@ func decideForAnHour(ctx context.Context, desk *control.Desk) error {
 func TestTheDeskOfThePage(t *testing.T) {
 	b := redistest.Single(t)
 	desk, api := controlled(t.Context(), core.New(b.Client, core.WithPrefix(b.Prefix)),
-		keyfuncs.NewList(keyfuncs.IP()), nethttpmw.Shadow())
+		keyfuncs.NewList(keyfuncs.IP()), ratelimit.Shadow())
 	if err := decideForAnHour(t.Context(), desk); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 var customers = map[string]struct {
@@ -18,9 +18,9 @@ var customers = map[string]struct {
 	Day                 int
 }{"acme": {1000, 100_000, 15}}
 
-func budgetRule(gate *core.Engine, org, team keyfuncs.Func) nethttpmw.Rule {
+func budgetRule(gate *core.Engine, org, team keyfuncs.Func) ratelimit.Rule {
 	calls := budget.New(gate, "api", budget.Options{Levels: []string{"org", "team", "user"}, Find: find})
-	rule := nethttpmw.Rule{
+	rule := ratelimit.Rule{
 		Guard: calls,
 		Under: []keyfuncs.Func{org, team}, // functions of the application, the outermost first
 		Who:   keyfuncs.User("uid"),

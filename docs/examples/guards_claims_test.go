@@ -26,7 +26,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 var (
@@ -47,9 +47,9 @@ func findPoll(_ context.Context, name string) (votes.Poll, error) {
 	}, nil
 }
 
-func oneVote(ctx context.Context, gate *core.Engine) (nethttpmw.Rule, error) {
+func oneVote(ctx context.Context, gate *core.Engine) (ratelimit.Rule, error) {
 	ballots := votes.New(gate, "poll", votes.Options{Find: findPoll})
-	vote := nethttpmw.Rule{
+	vote := ratelimit.Rule{
 		Guard: ballots,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
@@ -62,7 +62,7 @@ func oneVote(ctx context.Context, gate *core.Engine) (nethttpmw.Rule, error) {
 	return vote, err
 }
 
-func aVoteADay(gate *core.Engine, berlin *time.Location) nethttpmw.Rule {
+func aVoteADay(gate *core.Engine, berlin *time.Location) ratelimit.Rule {
 	ballots := votes.New(gate, "poll", votes.Options{
 		Poll: votes.Poll{
 			PerVoter:  30,
@@ -73,7 +73,7 @@ func aVoteADay(gate *core.Engine, berlin *time.Location) nethttpmw.Rule {
 		},
 		Audit: true,
 	})
-	vote := nethttpmw.Rule{
+	vote := ratelimit.Rule{
 		Guard:  ballots,
 		Who:    keyfuncs.User("uid"),
 		What:   keyfuncs.Param("poll"),
@@ -114,8 +114,8 @@ func openSale(ctx context.Context, gate *core.Engine) (*seckill.Guard, error) {
 	return sale, err
 }
 
-func buyRule(sale *seckill.Guard) nethttpmw.Rule {
-	buy := nethttpmw.Rule{
+func buyRule(sale *seckill.Guard) ratelimit.Rule {
+	buy := ratelimit.Rule{
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
@@ -127,7 +127,7 @@ func buyRule(sale *seckill.Guard) nethttpmw.Rule {
 
 func payLater(saveOrder func(sku, id, buyer string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		reservation, ok := nethttpmw.Take(r.Context(), "sale") // held, and now the handler's to settle
+		reservation, ok := ratelimit.Take(r.Context(), "sale") // held, and now the handler's to settle
 		if !ok {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -175,12 +175,12 @@ func sweeping(ctx context.Context, sale *seckill.Guard) error {
 	return sale.SweepEvery(ctx, time.Second, func() []string { return []string{"tv-55"} })
 }
 
-func gifts(ctx context.Context, gate *core.Engine) (nethttpmw.Rule, error) {
+func gifts(ctx context.Context, gate *core.Engine) (ratelimit.Rule, error) {
 	packets := redpacket.New(gate, "packet", redpacket.Options{})
 	created, err := packets.Create(ctx, "party", redpacket.Packet{
 		Total: 10_000, Shares: 20, Expires: time.Now().Add(24 * time.Hour),
 	})
-	grab := nethttpmw.Rule{
+	grab := ratelimit.Rule{
 		Guard: packets,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("packet"),
@@ -201,8 +201,8 @@ func giftsBack(ctx context.Context, packets *redpacket.Guard) error {
 	return err
 }
 
-func onceOnly(gate *core.Engine) nethttpmw.Rule {
-	once := nethttpmw.Rule{
+func onceOnly(gate *core.Engine) ratelimit.Rule {
+	once := ratelimit.Rule{
 		Guard: idempotency.New(gate, "orders", idempotency.Options{}),
 		Who:   keyfuncs.User("uid"),
 		ID:    keyfuncs.IdempotencyKey(),
@@ -229,8 +229,8 @@ func outcomes(ctx context.Context, once *idempotency.Guard, pay func() (string, 
 	return receipt, once.Settle(ctx, d, core.CommitWith(&core.Outcome{Body: []byte(receipt)}))
 }
 
-func exporting(gate *core.Engine) nethttpmw.Rule {
-	exports := nethttpmw.Rule{
+func exporting(gate *core.Engine) ratelimit.Rule {
+	exports := ratelimit.Rule{
 		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: 5, Wait: 2 * time.Second}),
 		Who:   keyfuncs.User("uid"),
 	}
@@ -238,20 +238,20 @@ func exporting(gate *core.Engine) nethttpmw.Rule {
 	return exports
 }
 
-func waiting(gate *core.Engine, secret []byte) []nethttpmw.Rule {
-	front := nethttpmw.PerIP(gate, limit.PerMinute(60))
+func waiting(gate *core.Engine, secret []byte) []ratelimit.Rule {
+	front := ratelimit.PerIP(gate, limit.PerMinute(60))
 	_ = front
 
 	room := waitingroom.New(gate, "shop", waitingroom.Options{
 		Capacity: 2000, Pass: 10 * time.Minute, Secrets: [][]byte{secret},
 	})
-	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()}
+	visitors := ratelimit.Rule{Guard: room, Who: keyfuncs.Visitor()}
 
-	return []nethttpmw.Rule{visitors}
+	return []ratelimit.Rule{visitors}
 }
 
 func leaving(r *http.Request, room *waitingroom.Guard) {
-	if d, ok := nethttpmw.Decision(r.Context(), "shop"); ok {
+	if d, ok := ratelimit.Decision(r.Context(), "shop"); ok {
 		_ = room.Leave(r.Context(), d)
 	}
 }
@@ -272,11 +272,11 @@ func overWhenSoldOut(gate *core.Engine, sale *seckill.Guard, secret []byte) *wai
 
 var linePage = template.Must(template.New("").Parse(`<!DOCTYPE html><title>Wait</title>{{.Position}}`))
 
-func ownLinePage(room *waitingroom.Guard) nethttpmw.Rule {
-	return nethttpmw.Rule{
+func ownLinePage(room *waitingroom.Guard) ratelimit.Rule {
+	return ratelimit.Rule{
 		Guard: room,
 		Who:   keyfuncs.Visitor(),
-		Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
 			place, waits := waitingroom.PlaceOf(refusal.Decision)
 			if !waits || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 				refusal.Reply(w, r) // the standard answer
@@ -348,7 +348,7 @@ func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(co
 
 func locking(ctx context.Context, gate *core.Engine, write func(context.Context, int64) error) error {
 	accounts := lock.New(gate, "account", lock.Options{})
-	account := nethttpmw.Rule{
+	account := ratelimit.Rule{
 		Guard: accounts,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("account"),
@@ -395,11 +395,11 @@ func reporting(gate *core.Engine, mux *http.ServeMux, report http.Handler, secre
 		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
 		Secrets: [][]byte{secret}, // 32 random bytes; seal what is stored
 	})
-	reports := nethttpmw.Rule{
+	reports := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)),
 		Who:   keyfuncs.User("uid"),
 		Defer: requests, // 202 in place of 429
 	}
-	mux.Handle("POST /reports", nethttpmw.HTTP(reports)(report))
+	mux.Handle("POST /reports", ratelimit.HTTP(reports)(report))
 	mux.Handle("GET /deferred/{id}", requests)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 var (
@@ -27,14 +27,14 @@ var (
 )
 
 func slidingWindow(gate *core.Engine, app http.Handler, r *gin.Engine, e *echo.Echo) http.Handler {
-	perIP := nethttpmw.Rule{
+	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerSecond(10), limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 	}
 
 	r.Use(ginmw.Gin(perIP))               // gin
 	e.Use(echomw.Echo(perIP))             // echo
-	handler := nethttpmw.HTTP(perIP)(app) // net/http, chi
+	handler := ratelimit.HTTP(perIP)(app) // net/http, chi
 
 	return handler
 }
@@ -53,8 +53,8 @@ func tiers(gate *core.Engine, tierOf func(user string) string) core.Guard {
 	return api
 }
 
-func failedLogins(gate *core.Engine) nethttpmw.Rule {
-	logins := nethttpmw.Rule{
+func failedLogins(gate *core.Engine) ratelimit.Rule {
+	logins := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
 		Who:     keyfuncs.IP(),
 		Counted: []int{http.StatusUnauthorized}, // all others give back
@@ -63,8 +63,8 @@ func failedLogins(gate *core.Engine) nethttpmw.Rule {
 	return logins
 }
 
-func bannedLogins(gate *core.Engine) nethttpmw.Rule {
-	logins := nethttpmw.Rule{
+func bannedLogins(gate *core.Engine) ratelimit.Rule {
+	logins := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "failed-logins", limit.PerHour(5)),
 		Who:     keyfuncs.IP(),
 		Counted: []int{http.StatusUnauthorized},
@@ -75,8 +75,8 @@ func bannedLogins(gate *core.Engine) nethttpmw.Rule {
 	return logins
 }
 
-func streamed(gate *core.Engine) nethttpmw.Rule {
-	tokens := nethttpmw.Rule{
+func streamed(gate *core.Engine) ratelimit.Rule {
+	tokens := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "tokens", limit.PerMinute(100_000).WithResolution(60)),
 		Who:   keyfuncs.User("uid"),
 		Cost:  func(*keyfuncs.Request) (int64, error) { return 4000, nil }, // what an answer has at most
@@ -89,7 +89,7 @@ func spendLater(answer func(*http.Request) iter.Seq2[string, int64]) http.Handle
 	return func(w http.ResponseWriter, r *http.Request) {
 		for part, used := range answer(r) {
 			_, _ = w.Write([]byte(part))
-			if err := nethttpmw.Spend(r.Context(), "tokens", used); err != nil {
+			if err := ratelimit.Spend(r.Context(), "tokens", used); err != nil {
 				log.Print(err)
 			}
 		}
@@ -106,8 +106,8 @@ func operate(ctx context.Context, site *limit.SlidingWindow) error {
 	return err
 }
 
-func fixedWindow(gate *core.Engine) nethttpmw.Rule {
-	mails := nethttpmw.Rule{
+func fixedWindow(gate *core.Engine) ratelimit.Rule {
+	mails := ratelimit.Rule{
 		Guard: limit.NewFixedWindow(gate, "mails", limit.PerHour(20)),
 		Who:   keyfuncs.User("uid"),
 	}
@@ -115,8 +115,8 @@ func fixedWindow(gate *core.Engine) nethttpmw.Rule {
 	return mails
 }
 
-func tokenBucket(gate *core.Engine) nethttpmw.Rule {
-	calls := nethttpmw.Rule{
+func tokenBucket(gate *core.Engine) ratelimit.Rule {
+	calls := ratelimit.Rule{
 		Guard: limit.NewTokenBucket(gate, "calls", limit.Per(10, 10*time.Second)), // 1/s, bursts of 10
 		Who:   keyfuncs.User("uid"),
 	}
@@ -124,9 +124,9 @@ func tokenBucket(gate *core.Engine) nethttpmw.Rule {
 	return calls
 }
 
-func banning(gate *core.Engine) nethttpmw.Rule {
+func banning(gate *core.Engine) ratelimit.Rule {
 	deny := keyfuncs.NewList(keyfuncs.IP(), "198.51.100.0/24")
-	perIP := nethttpmw.Rule{
+	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 		Deny:  deny,
@@ -149,9 +149,9 @@ func liftBan(ctx context.Context, shut *bans.Guard) error {
 	return err
 }
 
-func articles(ctx context.Context, gate *core.Engine, berlin *time.Location) (nethttpmw.Rule, error) {
+func articles(ctx context.Context, gate *core.Engine, berlin *time.Location) (ratelimit.Rule, error) {
 	points := quota.New(gate, "points", quota.Options{Items: 10, Period: period.Daily(berlin)})
-	read := nethttpmw.Rule{
+	read := ratelimit.Rule{
 		Guard: points,
 		Who:   keyfuncs.User("uid"),
 		Which: keyfuncs.Param("article"),

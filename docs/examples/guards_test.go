@@ -21,33 +21,33 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // guardsApp is what the curl commands of docs/guards talk to: each guard on a route, with limits that a few
 // requests use up.
 func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	mux := http.NewServeMux()
-	guard := func(pattern string, rules ...nethttpmw.Rule) {
-		mux.Handle(pattern, nethttpmw.HTTP(rules...)(http.HandlerFunc(ok)))
+	guard := func(pattern string, rules ...ratelimit.Rule) {
+		mux.Handle(pattern, ratelimit.HTTP(rules...)(http.HandlerFunc(ok)))
 	}
 	site := keyfuncs.Const("site") // in place of an address, which all commands share
 	perMinute, perHour := limit.PerMinute(2), limit.PerHour(2)
-	guard("GET /site", nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", perMinute), Who: site})
-	guard("GET /fixed", nethttpmw.Rule{Guard: limit.NewFixedWindow(gate, "mails", perHour), Who: site})
-	guard("GET /bucket", nethttpmw.Rule{Guard: limit.NewTokenBucket(gate, "calls", perHour), Who: site})
-	guard("GET /banned", nethttpmw.Rule{
+	guard("GET /site", ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", perMinute), Who: site})
+	guard("GET /fixed", ratelimit.Rule{Guard: limit.NewFixedWindow(gate, "mails", perHour), Who: site})
+	guard("GET /bucket", ratelimit.Rule{Guard: limit.NewTokenBucket(gate, "calls", perHour), Who: site})
+	guard("GET /banned", ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "login", limit.PerMinute(1)),
 		Who:   site,
 		Bans:  bans.New(gate, "bans", bans.Options{Refusals: 1, First: time.Minute}),
 	})
 
 	user := keyfuncs.User("uid")
-	guard("POST /polls/{poll}/votes", nethttpmw.Rule{
+	guard("POST /polls/{poll}/votes", ratelimit.Rule{
 		Guard: votes.New(gate, "poll", votes.Options{Find: findPoll}),
 		Who:   user, What: keyfuncs.Param("poll"), Which: keyfuncs.Query("choice"),
 	})
-	guard("POST /articles/{article}", nethttpmw.Rule{
+	guard("POST /articles/{article}", ratelimit.Rule{
 		Guard: quota.New(gate, "points", quota.Options{Items: 2, Period: period.Daily(time.UTC)}),
 		Who:   user, Which: keyfuncs.Param("article"),
 	})
@@ -57,7 +57,7 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	if err := packets(ctx, gate, guard); err != nil {
 		return nil, err
 	}
-	mux.Handle("POST /orders", nethttpmw.HTTP(nethttpmw.Rule{
+	mux.Handle("POST /orders", ratelimit.HTTP(ratelimit.Rule{
 		Guard: idempotency.New(gate, "orders", idempotency.Options{}), Who: user, ID: keyfuncs.IdempotencyKey(),
 	})(http.HandlerFunc(order)))
 
@@ -66,7 +66,7 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	if _, err := exports.Check(ctx, core.Attempt{Actor: "bob"}); err != nil {
 		return nil, err
 	}
-	guard("POST /exports", nethttpmw.Rule{Guard: exports, Who: user})
+	guard("POST /exports", ratelimit.Rule{Guard: exports, Who: user})
 	room := waitingroom.New(gate, "shop", waitingroom.Options{Capacity: 1, Secrets: [][]byte{make([]byte, 32)}})
 	if _, err := room.Check(ctx, core.Attempt{Actor: "bob"}); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 	if _, err := accounts.Check(ctx, core.Attempt{Actor: "bob", Resource: "a7"}); err != nil {
 		return nil, err
 	}
-	guard("POST /accounts/{account}", nethttpmw.Rule{
+	guard("POST /accounts/{account}", ratelimit.Rule{
 		Guard: accounts, Who: user, What: keyfuncs.Param("account"),
 	})
 
@@ -83,14 +83,14 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		Who: user, Limit: limit.NewSlidingWindow(gate, "stored", limit.PerHour(20)),
 		Secrets: [][]byte{make([]byte, 32)},
 	})
-	guard("POST /reports", nethttpmw.Rule{
+	guard("POST /reports", ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "reports", limit.PerMinute(1)), Who: user, Defer: later,
 	})
 	mux.Handle("GET /deferred/{id}", later)
 	return login(mux), nil
 }
 
-func sales(ctx context.Context, gate *core.Engine, guard func(string, ...nethttpmw.Rule)) error {
+func sales(ctx context.Context, gate *core.Engine, guard func(string, ...ratelimit.Rule)) error {
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	for sku, terms := range map[string]seckill.Sale{
 		"tv-55": {Stock: 2},
@@ -100,18 +100,18 @@ func sales(ctx context.Context, gate *core.Engine, guard func(string, ...nethttp
 			return err
 		}
 	}
-	guard("POST /sales/{sku}/orders", nethttpmw.Rule{
+	guard("POST /sales/{sku}/orders", ratelimit.Rule{
 		Guard: sale, Who: keyfuncs.User("uid"), What: keyfuncs.Param("sku"), ID: keyfuncs.IdempotencyKey(),
 	})
 	return nil
 }
 
-func packets(ctx context.Context, gate *core.Engine, guard func(string, ...nethttpmw.Rule)) error {
+func packets(ctx context.Context, gate *core.Engine, guard func(string, ...ratelimit.Rule)) error {
 	packets := redpacket.New(gate, "packet", redpacket.Options{})
 	_, err := packets.Create(ctx, "party", redpacket.Packet{
 		Total: 2000, Shares: 1, Expires: time.Now().Add(time.Hour),
 	})
-	guard("POST /packets/{packet}", nethttpmw.Rule{
+	guard("POST /packets/{packet}", ratelimit.Rule{
 		Guard: packets, Who: keyfuncs.User("uid"), What: keyfuncs.Param("packet"),
 	})
 	return err

@@ -25,7 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/embedded"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // newApp mounts the rules of a file, and follows the file until ctx ends.
@@ -40,13 +40,13 @@ func newApp(ctx context.Context, gate *core.Engine, path string, opts ...config.
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "hello")
 	})
-	downloads := nethttpmw.Follow(live.Source("downloads"))
+	downloads := ratelimit.Follow(live.Source("downloads"))
 	mux.Handle("GET /downloads/{name}", downloads(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintln(w, "this is", r.PathValue("name"))
 	})))
 
 	around := http.NewServeMux()
-	around.Handle("/", nethttpmw.Follow(live.Source("site"))(mux))
+	around.Handle("/", ratelimit.Follow(live.Source("site"))(mux))
 	around.HandleFunc("GET /rules", func(w http.ResponseWriter, _ *http.Request) { // for you, not for clients
 		state := live.State()
 		status := struct {

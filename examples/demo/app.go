@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 const (
@@ -76,12 +76,12 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 
 	// By the address that opened the connection, which no header can change. This guard is on one route
 	// only, so nothing else counts against its limit.
-	hello := nethttpmw.HTTP(nethttpmw.Rule{
+	hello := ratelimit.HTTP(ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "hello", perIP),
 		Who:   keyfuncs.IP(),
 	})
 	// One vote per user and poll, whatever the choice.
-	vote := nethttpmw.HTTP(nethttpmw.Rule{
+	vote := ratelimit.HTTP(ratelimit.Rule{
 		Guard: a.votes,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
@@ -90,7 +90,7 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	// One unit per buyer. The operation ID is the reservation: a buyer who sends an order again, because
 	// the answer got lost, gets the same answer again. The rule adds the user, so that two users may
 	// choose the same key.
-	buy := nethttpmw.HTTP(nethttpmw.Rule{
+	buy := ratelimit.HTTP(ratelimit.Rule{
 		Guard: a.sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("item"),
@@ -101,13 +101,13 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	})
 
 	// Two exports at a time, whoever asks for them.
-	export := nethttpmw.HTTP(nethttpmw.Rule{
+	export := ratelimit.HTTP(ratelimit.Rule{
 		Guard: a.exports,
 		Who:   keyfuncs.User("uid"),
 	})
 
 	// One at a time works on a report.
-	report := nethttpmw.HTTP(nethttpmw.Rule{
+	report := ratelimit.HTTP(ratelimit.Rule{
 		Guard: lock.New(gate, "report", lock.Options{}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("report"),
@@ -164,14 +164,14 @@ func (a *app) hello(w http.ResponseWriter, _ *http.Request) {
 // vote runs for a vote that counts. If it did something that can fail, a status of 400 and up would take
 // the vote back.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
-	d, _ := nethttpmw.Decision(r.Context(), a.votes.Name())
+	d, _ := ratelimit.Decision(r.Context(), a.votes.Name())
 	reply(w, http.StatusCreated, voteAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.Item})
 }
 
 // order runs with a unit held for the buyer. Its 201 makes the rule confirm the reservation: held becomes
-// sold. A shop that is paid later takes the decision from the rule instead: see nethttpmw.Take.
+// sold. A shop that is paid later takes the decision from the rule instead: see ratelimit.Take.
 func (a *app) order(w http.ResponseWriter, r *http.Request) {
-	d, _ := nethttpmw.Decision(r.Context(), a.sale.Name())
+	d, _ := ratelimit.Decision(r.Context(), a.sale.Name())
 	if d.Replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}

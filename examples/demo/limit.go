@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // limitAnswer is the answer to one request under a limit, with what it means and how it came about.
@@ -40,7 +40,7 @@ func (d *demo) limit(w http.ResponseWriter, r *http.Request) {
 }
 
 func (in *instance) askLimit(ctx context.Context, from string) limitAnswer {
-	guarded := nethttpmw.HTTP(nethttpmw.Rule{Guard: in.labs.page, Who: keyfuncs.IP()})
+	guarded := ratelimit.HTTP(ratelimit.Rule{Guard: in.labs.page, Who: keyfuncs.IP()})
 	ctx, trace := withTrace(ctx)
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/limited", nil)
 	r.RemoteAddr = from

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // snapshot is how things stand. What needs Redis is null while it does not answer.
@@ -125,11 +125,11 @@ func sendTraffic(ctx context.Context, in *instance, send func(string, any)) erro
 		}
 	}()
 	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
-	limited := nethttpmw.HTTP(nethttpmw.Rule{
+	limited := ratelimit.HTTP(ratelimit.Rule{
 		Guard: in.labs.traffic,
 		Who:   keyfuncs.Const(item),
 	})(http.HandlerFunc(done))
-	order := nethttpmw.HTTP(nethttpmw.Rule{
+	order := ratelimit.HTTP(ratelimit.Rule{
 		Guard: in.labs.sale,
 		Who:   keyfuncs.Header("X-User"),
 		What:  keyfuncs.Const(item),

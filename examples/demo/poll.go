@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 const (
@@ -39,14 +39,14 @@ type pollApp struct {
 func newStuffing(gate *core.Engine, z sizes) stuffing {
 	// A vote that fails gives back what it took, so that a second click does not use up a household's votes.
 	givesBack := func(status int) bool { return status != http.StatusCreated }
-	perAddress := nethttpmw.Rule{
+	perAddress := ratelimit.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(int64(z.PerAddress))),
 		Who:    keyfuncs.IP(),
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
 	// Tries count whether they are refused or not, so their limit is a middleware around the others.
-	tries := nethttpmw.HTTP(nethttpmw.Rule{
+	tries := ratelimit.HTTP(ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "tries-by-address", limit.PerMinute(triesPerAddress)),
 		Who:   keyfuncs.IP(),
 		What:  keyfuncs.Param("poll"),
@@ -59,12 +59,12 @@ func newStuffing(gate *core.Engine, z sizes) stuffing {
 }
 
 func newPollApp(gate *core.Engine, name string, around func(http.Handler) http.Handler,
-	caps ...nethttpmw.Rule) pollApp {
+	caps ...ratelimit.Rule) pollApp {
 	guard := votes.New(gate, name, votes.Options{
 		Poll: votes.Poll{Choices: []string{"red", "blue"}},
 		Keep: raceKeep,
 	})
-	account := nethttpmw.Rule{
+	account := ratelimit.Rule{
 		Guard: guard,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
@@ -74,7 +74,7 @@ func newPollApp(gate *core.Engine, name string, around func(http.Handler) http.H
 		w.WriteHeader(http.StatusCreated)
 	})
 	mux := http.NewServeMux()
-	rules := nethttpmw.HTTP(append(caps, account)...) // the vote last: what a cap refuses must not touch it
+	rules := ratelimit.HTTP(append(caps, account)...) // the vote last: what a cap refuses must not touch it
 	mux.Handle("POST /polls/{poll}/votes", around(withUser(rules(counted))))
 	return pollApp{guard, mux}
 }

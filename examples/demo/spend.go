@@ -8,7 +8,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // spendTokens shows costs that are known afterwards: a request takes an estimate, the handler says bit by bit
@@ -26,7 +26,7 @@ func spendTokens(ctx context.Context, in *instance, send func(string, any)) erro
 	ask := func(parts int) (status int, during map[string]int64, err error) {
 		answer := func(w http.ResponseWriter, r *http.Request) {
 			for range parts {
-				if err = nethttpmw.Spend(r.Context(), in.labs.tokens.Name(), 10); err != nil {
+				if err = ratelimit.Spend(r.Context(), in.labs.tokens.Name(), 10); err != nil {
 					break
 				}
 			}
@@ -35,7 +35,7 @@ func spendTokens(ctx context.Context, in *instance, send func(string, any)) erro
 			}
 			w.WriteHeader(http.StatusOK)
 		}
-		rule := nethttpmw.HTTP(nethttpmw.Rule{
+		rule := ratelimit.HTTP(ratelimit.Rule{
 			Guard: in.labs.tokens,
 			Who:   keyfuncs.Const(user),
 			Cost:  func(*keyfuncs.Request) (int64, error) { return estimate, nil },

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // branch is a node of the tree of budgets: the organisation, a team, or a user.
@@ -133,18 +133,18 @@ func (in *instance) newTree() *tree {
 		w := in.store.hire()
 		guard := budget.New(w.gate, "api", budget.Options{Levels: []string{"org", "team", "user"}, Find: t.find,
 			Keep: longestRun})
-		rule := nethttpmw.Rule{
+		rule := ratelimit.Rule{
 			Guard: guard,
 			Under: []keyfuncs.Func{keyfuncs.User("org"), keyfuncs.User("team")},
 			Who:   keyfuncs.User("uid"),
-			Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+			Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
 				hit, _ := budget.Binding(refusal.Decision)
 				w.Header().Set("Limit-Hit", cmp.Or(hit.Level, string(refusal.Reason)))
 				refusal.Reply(w, r)
 			},
 		}
 		t.workers, t.guards = append(t.workers, w), append(t.guards, guard)
-		t.apps = append(t.apps, nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		t.apps = append(t.apps, ratelimit.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	}
 	return t
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // atATime is how many exports run at a time, in all processes together.
@@ -45,7 +45,7 @@ func newExports(gate *core.Engine, perUser int64, secrets [][]byte, export http.
 		Limit:   limit.NewSlidingWindow(gate, "stored", limit.PerHour(perUser)),
 		Secrets: secrets,
 	})
-	room := nethttpmw.Rule{
+	room := ratelimit.Rule{
 		// What is deferred waits for the end of a lease. So a short one is better here than the ten seconds
 		// that are the default.
 		Guard: semaphore.New(gate, "exports", semaphore.Options{Max: atATime, Lease: time.Second}),
@@ -53,7 +53,7 @@ func newExports(gate *core.Engine, perUser int64, secrets [][]byte, export http.
 		Defer: requests,
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /exports", nethttpmw.HTTP(room)(export))
+	mux.Handle("POST /exports", ratelimit.HTTP(room)(export))
 	mux.Handle("GET /deferred/{id}", requests)
 	return &exports{login(mux), requests}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/examples/newguard"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -165,8 +165,8 @@ func TestManyMembersAtOnce(t *testing.T) {
 
 func TestRule(t *testing.T) {
 	g := newGuard(redistest.Mini(t), "places", 1)
-	book := nethttpmw.Rule{Guard: g, Who: keyfuncs.Header("X-Member"), What: keyfuncs.Query("course")}
-	mux := nethttpmw.HTTP(book)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	book := ratelimit.Rule{Guard: g, Who: keyfuncs.Header("X-Member"), What: keyfuncs.Query("course")}
+	mux := ratelimit.HTTP(book)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Member") == "unpaid" {
 			w.WriteHeader(http.StatusPaymentRequired)
 		}

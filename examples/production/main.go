@@ -33,7 +33,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
 )
 
@@ -141,11 +141,11 @@ func (a *app) clients() http.Handler {
 	if len(a.proxies) > 0 {
 		options = append(options, keyfuncs.TrustProxies(a.proxies...))
 	}
-	perIP := nethttpmw.Rule{
+	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(a.gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(options...),
 	}
-	buy := nethttpmw.Rule{
+	buy := ratelimit.Rule{
 		Guard: a.sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
@@ -155,8 +155,8 @@ func (a *app) clients() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"message": "hello"})
 	})
-	mux.Handle("POST /sales/{sku}/orders", a.login(nethttpmw.HTTP(buy)(http.HandlerFunc(a.order))))
-	return nethttpmw.HTTP(perIP)(mux)
+	mux.Handle("POST /sales/{sku}/orders", a.login(ratelimit.HTTP(buy)(http.HandlerFunc(a.order))))
+	return ratelimit.HTTP(perIP)(mux)
 }
 
 // login takes the user from the session cookie, "USER.SIGNATURE", that the login page has set. A client
@@ -195,7 +195,7 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done(): // the buyer is gone: the unit goes back
 		return
 	}
-	d, _ := nethttpmw.Decision(r.Context(), "sale")
+	d, _ := ratelimit.Decision(r.Context(), "sale")
 	reply(w, http.StatusCreated, map[string]string{"sku": d.Attempt.Resource, "reservation": d.Attempt.ID})
 }
 

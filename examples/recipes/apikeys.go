@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // A Customer is who has an API key.
@@ -25,7 +25,7 @@ func API(gate *core.Engine, keys Keys, api http.Handler) http.Handler {
 	for _, c := range keys {
 		plans[c.ID] = c.Plan
 	}
-	perAddress := nethttpmw.Rule{
+	perAddress := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "bad-keys", limit.PerMinute(10)),
 		Who:   keyfuncs.IP(),
 	}
@@ -38,12 +38,12 @@ func API(gate *core.Engine, keys Keys, api http.Handler) http.Handler {
 		}
 		return []limit.Limit{limit.PerSecond(5), limit.PerDay(1000)}, nil
 	}
-	perCustomer := nethttpmw.Rule{
+	perCustomer := ratelimit.Rule{
 		Guard: limit.NewSlidingWindowBy(gate, "api", limits),
 		Who:   keyfuncs.User("customer"),
 	}
-	guarded := nethttpmw.HTTP(perCustomer)(api)
-	refused := nethttpmw.HTTP(perAddress)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	guarded := ratelimit.HTTP(perCustomer)(api)
+	refused := ratelimit.HTTP(perAddress)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Unknown API key.", http.StatusUnauthorized)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // SoldOut is the Over of the waiting room in front of an item's sale. What is held is not sold: it may come
@@ -29,16 +29,16 @@ func SoldOut(sale *seckill.Guard, item string) func(context.Context) (string, er
 func FlashSale(gate *core.Engine, room *waitingroom.Guard, sale *seckill.Guard,
 	proxies ...keyfuncs.IPOption) http.Handler {
 	// A middleware of its own: a rule beside the room's would get its units back from all who have to wait.
-	front := nethttpmw.PerIP(gate, limit.PerMinute(300), proxies...)
-	visitors := nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()}
+	front := ratelimit.PerIP(gate, limit.PerMinute(300), proxies...)
+	visitors := ratelimit.Rule{Guard: room, Who: keyfuncs.Visitor()}
 	// Who has paid makes room for the next one.
 	paid := func(r *http.Request) {
-		pass := core.Decision{Token: nethttpmw.TokenOf(r, room.Name())}
+		pass := core.Decision{Token: ratelimit.TokenOf(r, room.Name())}
 		_ = room.Leave(r.Context(), pass) // an error: the place is free after Idle
 	}
 
 	shop, mux := PayLater(sale, paid), http.NewServeMux()
-	mux.Handle("/", nethttpmw.HTTP(visitors)(shop))
+	mux.Handle("/", ratelimit.HTTP(visitors)(shop))
 	// Who holds a unit may pay, also when their pass has ended, or when the room is closed.
 	mux.Handle("POST /sales/{sku}/payments", shop)
 	return front(mux)

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // mostOfAQuery is the highest cost of one query.
@@ -21,12 +21,12 @@ const mostOfAQuery = 1000
 // field, times the "first" or "last" of each list around it. A query of more than 1,000 points gets 400, and
 // so does a request that the server might read in another way than the rule: only a JSON body has a query.
 func GraphQL(gate *core.Engine, server http.Handler) http.Handler {
-	points := nethttpmw.Rule{
+	points := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "graphql", limit.PerMinute(10_000)),
 		Who:   keyfuncs.User("uid"),
 		Cost:  queryCost,
 	}
-	return nethttpmw.HTTP(points)(server)
+	return ratelimit.HTTP(points)(server)
 }
 
 // query reads at most 8 KiB of the body.

@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/limit/lease"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // Huge guards an application whose organisations are too large for one slot of a cluster. Each team is a tree
@@ -19,14 +19,14 @@ func Huge(gate *core.Engine, perOrg limit.Limit, team, user budget.Limit, app ht
 		return []budget.Limit{[]budget.Limit{team, user}[len(path)-1]}, nil
 	}
 	org := keyfuncs.User("org")
-	below := nethttpmw.Rule{
+	below := ratelimit.Rule{
 		Guard: budget.New(gate, "teams", budget.Options{Levels: []string{"team", "user"}, Find: find}),
 		Under: []keyfuncs.Func{keyfuncs.Join(org, keyfuncs.User("team"))}, // a slot for each team
 		Who:   keyfuncs.User("uid"),
 	}
-	whole := nethttpmw.Rule{
+	whole := ratelimit.Rule{
 		Guard: lease.New(gate, "orgs", perOrg),
 		Who:   org,
 	}
-	return nethttpmw.HTTP(below, whole)(app)
+	return ratelimit.HTTP(below, whole)(app)
 }

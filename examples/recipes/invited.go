@@ -8,20 +8,20 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // InvitedOnly sells to users who have an invitation, one unit each. An invitation is a signature of the item
 // and the user, so there is nothing to store, nobody can make one, and to pass it on is of no use. The sale
 // has to be opened with PerBuyer: 1.
 func InvitedOnly(sale *seckill.Guard, secret []byte, order http.Handler) http.Handler {
-	buy := nethttpmw.Rule{
+	buy := ratelimit.Rule{
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),
 		ID:    keyfuncs.IdempotencyKey(),
 	}
-	guarded := nethttpmw.HTTP(buy)(order)
+	guarded := ratelimit.HTTP(buy)(order)
 	uid := keyfuncs.User("uid")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := uid(&keyfuncs.Request{Request: r})

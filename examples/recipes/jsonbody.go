@@ -6,22 +6,22 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // Invitations limits e-mails that users send by a JSON body such as {"to": {"email": "bob@example.org"}}: 20
 // a day per sender, and 3 a day to one recipient, whoever sends them. The handler reads the whole body as
 // usual.
 func Invitations(gate *core.Engine, send http.Handler) http.Handler {
-	perSender := nethttpmw.Rule{
+	perSender := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "mails-by-sender", limit.PerDay(20)),
 		Who:   keyfuncs.User("uid"),
 	}
-	perRecipient := nethttpmw.Rule{
+	perRecipient := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "mails-to", limit.PerDay(3)),
 		Who:   keyfuncs.Hash(recipient), // no e-mail addresses in Redis
 	}
-	return nethttpmw.HTTP(perSender, perRecipient)(send)
+	return ratelimit.HTTP(perSender, perRecipient)(send)
 }
 
 // recipient finds the recipient in at most 4 KiB of the body, in one spelling: Bob@example.org and

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // deviceCookie names the cookie that a browser gets with its first login to an account.
@@ -22,24 +22,24 @@ const deviceCookie = "device"
 // has. So an attacker with many addresses gets 10 guesses an hour, and 10 more with the cookie of a stolen
 // device. They cannot lock the owner out of their other devices. The secret signs the cookies of devices.
 func Login(gate *core.Engine, secret []byte, correct func(user, password string) bool) http.Handler {
-	perAddress := nethttpmw.Rule{
+	perAddress := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "login-address", limit.PerHour(20)),
 		Who:     keyfuncs.IP(),
 		Counted: []int{http.StatusUnauthorized},
 	}
-	perAccount := nethttpmw.Rule{
+	perAccount := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "login-account", limit.PerHour(10)),
 		Who:     strangeTo(secret),
-		NoKey:   nethttpmw.NoKeySkip, // a known device passes, and the limit by address still holds
+		NoKey:   ratelimit.NoKeySkip, // a known device passes, and the limit by address still holds
 		Counted: []int{http.StatusUnauthorized},
 	}
-	perDevice := nethttpmw.Rule{
+	perDevice := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "login-device", limit.PerHour(10)),
 		Who:     knownTo(secret),
-		NoKey:   nethttpmw.NoKeySkip, // a strange device counts by its account
+		NoKey:   ratelimit.NoKeySkip, // a strange device counts by its account
 		Counted: []int{http.StatusUnauthorized},
 	}
-	guarded := nethttpmw.HTTP(perAddress, perAccount, perDevice)
+	guarded := ratelimit.HTTP(perAddress, perAccount, perDevice)
 	return guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user := keyfuncs.Fold(r.PostFormValue("user")) // as the rules count it
 		if !correct(user, r.PostFormValue("password")) {

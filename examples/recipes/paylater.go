@@ -9,20 +9,20 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // PayLater sells in two steps: a click on the sale's page holds a unit, and a payment sells it. The page has
 // the purchase's ID in a hidden field, so a second click is the same purchase. Who comes by another page is
 // shown the reservation that they hold. After each payment paid is called.
 func PayLater(sale *seckill.Guard, paid func(r *http.Request)) http.Handler {
-	buy := nethttpmw.Rule{
+	buy := ratelimit.Rule{
 		Guard:      sale,
 		Who:        keyfuncs.User("uid"),
 		What:       keyfuncs.Param("sku"),
 		ID:         keyfuncs.Form("purchase"), // the hidden field
 		RunReplays: true,                      // a second click gets the same answer
-		Answer: func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+		Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
 			if id := seckill.WaitingOf(refusal.Decision); id != "" { // duplicate: they hold one
 				show(w, payPage, r.PathValue("sku"), id)
 				return
@@ -36,9 +36,9 @@ func PayLater(sale *seckill.Guard, paid func(r *http.Request)) http.Handler {
 		w.Header().Set("Cache-Control", "no-store") // each page names another purchase
 		show(w, salePage, r.PathValue("sku"), rand.Text())
 	})
-	mux.Handle("POST /sales/{sku}/orders", nethttpmw.HTTP(buy)(http.HandlerFunc(
+	mux.Handle("POST /sales/{sku}/orders", ratelimit.HTTP(buy)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			held, ok := nethttpmw.Take(r.Context(), sale.Name())
+			held, ok := ratelimit.Take(r.Context(), sale.Name())
 			if !ok {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return

@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // Tenants guards an application for several tenants, each at a host name of its own such as acme.example.com.
@@ -27,12 +27,12 @@ func Tenants(gate *core.Engine, perMinute map[string]int64, app http.Handler) ht
 		}
 		return []budget.Limit{{Max: most, Window: time.Minute, Resolution: 60}}, nil
 	}
-	rule := nethttpmw.Rule{
+	rule := ratelimit.Rule{
 		Guard: budget.New(gate, "tenants", budget.Options{Levels: []string{"tenant", "user"}, Find: find}),
 		Under: []keyfuncs.Func{tenant},
 		Who:   keyfuncs.User("uid"),
 	}
-	return atOwnHost(nethttpmw.HTTP(rule)(app))
+	return atOwnHost(ratelimit.HTTP(rule)(app))
 }
 
 // atOwnHost refuses users at the host of a tenant that is not theirs. Clients choose the Host, so without it

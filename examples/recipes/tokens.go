@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // mostOfAnAnswer is how many tokens the model may use for one answer, prompt included: tell the model the
@@ -46,7 +46,7 @@ func Model(
 	var usual estimates
 	key := keyfuncs.User("key")
 	use := keyfuncs.Join(key, keyfuncs.Param("model"))
-	tokens := nethttpmw.Rule{
+	tokens := ratelimit.Rule{
 		Guard: budget.New(gate, "tokens", budget.Options{Levels: []string{"org", "key"}, Find: find}),
 		Under: []keyfuncs.Func{keyfuncs.User("org")},
 		Who:   key,
@@ -55,11 +55,11 @@ func Model(
 			return usual.of(who), err
 		},
 	}
-	return nethttpmw.HTTP(tokens)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return ratelimit.HTTP(tokens)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sum := int64(0)
 		for part, used := range parts(r) {
 			sum += used
-			if err := nethttpmw.Spend(r.Context(), "tokens", used); err != nil {
+			if err := ratelimit.Spend(r.Context(), "tokens", used); err != nil {
 				slog.ErrorContext(r.Context(), "tokens are not counted", "error", err)
 			}
 			if _, err := io.WriteString(w, part); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // mostOfAnEvent is how large the body of an event may be.
@@ -23,13 +23,13 @@ const mostOfAnEvent = 64 << 10
 // again, and one that arrives while the first is being handled gets 409, so that the provider tries later.
 // Where the handler fails, the next delivery runs it again.
 func Payments(gate *core.Engine, secret []byte, handle http.Handler) http.Handler {
-	once := nethttpmw.Rule{
+	once := ratelimit.Rule{
 		Guard: idempotency.New(gate, "payments", idempotency.Options{Keep: 30 * 24 * time.Hour}),
 		Who:   keyfuncs.Const("provider"),
 		ID:    keyfuncs.JSON(mostOfAnEvent, "id"),
 		Which: keyfuncs.Const("event"), // the ID alone says that it is the same, whatever else has changed
 	}
-	guarded := nethttpmw.HTTP(once)(handle)
+	guarded := ratelimit.HTTP(once)(handle)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostOfAnEvent))
 		if err != nil {

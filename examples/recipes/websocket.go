@@ -8,7 +8,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // A Conn is a connection of the websocket library of your choice.
@@ -30,18 +30,18 @@ func Chat(
 	upgrade func(http.ResponseWriter, *http.Request) (Conn, error),
 	receive func(user string, message []byte),
 ) http.Handler {
-	opened := nethttpmw.Rule{
+	opened := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "chat-opened", limit.PerMinute(10)),
 		Who:   keyfuncs.User("uid"),
 	}
-	open := nethttpmw.Rule{
+	open := ratelimit.Rule{
 		Guard: semaphore.New(gate, "chat-open", semaphore.Options{Max: 3}),
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.User("uid"), // a pool of permits per user; they are held until the handler returns
 	}
 	messages := limit.NewSlidingWindow(gate, "chat-messages", limit.PerSecond(5))
-	return nethttpmw.HTTP(opened, open)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d, _ := nethttpmw.Decision(r.Context(), "chat-opened")
+	return ratelimit.HTTP(opened, open)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, _ := ratelimit.Decision(r.Context(), "chat-opened")
 		user := d.Attempt.Actor
 		conn, err := upgrade(w, r)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // userOf returns whose API key the request has, and "" for a key that nobody has.
@@ -31,10 +31,10 @@ func (s shop) onNetHTTP() http.Handler {
 	perIP, perUser, vote, buy := s.perIP, s.perUser, s.vote, s.buy
 
 	mux := http.NewServeMux()
-	mux.Handle("GET /items", login(nethttpmw.HTTP(perUser)(http.HandlerFunc(items))))
-	mux.Handle("POST /polls/{poll}/votes", login(nethttpmw.HTTP(vote)(http.HandlerFunc(castVote))))
-	mux.Handle("POST /sales/{sku}/orders", login(nethttpmw.HTTP(buy)(http.HandlerFunc(placeOrder))))
-	handler := nethttpmw.HTTP(perIP)(mux)
+	mux.Handle("GET /items", login(ratelimit.HTTP(perUser)(http.HandlerFunc(items))))
+	mux.Handle("POST /polls/{poll}/votes", login(ratelimit.HTTP(vote)(http.HandlerFunc(castVote))))
+	mux.Handle("POST /sales/{sku}/orders", login(ratelimit.HTTP(buy)(http.HandlerFunc(placeOrder))))
+	handler := ratelimit.HTTP(perIP)(mux)
 
 	return handler
 }
@@ -44,7 +44,7 @@ func items(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "[]"
 func castVote(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 
 func placeOrder(w http.ResponseWriter, r *http.Request) {
-	d, _ := nethttpmw.Decision(r.Context(), "sale")
+	d, _ := ratelimit.Decision(r.Context(), "sale")
 	if err := store(d.Attempt.Actor, d.Attempt.Resource, d.Attempt.ID); err != nil {
 		http.Error(w, "try again", http.StatusInternalServerError) // the unit goes back
 		return

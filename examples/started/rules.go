@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 func newEngine() (*redis.Client, *core.Engine) {
@@ -25,24 +25,24 @@ func newEngine() (*redis.Client, *core.Engine) {
 
 // shop is what the page builds, step by step.
 type shop struct {
-	perIP, perUser, vote, buy nethttpmw.Rule
+	perIP, perUser, vote, buy ratelimit.Rule
 	ballots                   *votes.Guard
 	sale                      *seckill.Guard
 }
 
 func newShop(gate *core.Engine) shop {
-	perIP := nethttpmw.Rule{
+	perIP := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who:   keyfuncs.IP(),
 	}
 
-	perUser := nethttpmw.Rule{
+	perUser := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "api", limit.PerSecond(5), limit.PerMinute(60)),
 		Who:   keyfuncs.User("uid"),
 	}
 
 	ballots := votes.New(gate, "poll", votes.Options{Find: findPoll})
-	vote := nethttpmw.Rule{
+	vote := ratelimit.Rule{
 		Guard: ballots,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
@@ -50,7 +50,7 @@ func newShop(gate *core.Engine) shop {
 	}
 
 	sale := seckill.New(gate, "sale", seckill.Options{})
-	buy := nethttpmw.Rule{
+	buy := ratelimit.Rule{
 		Guard: sale,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("sku"),

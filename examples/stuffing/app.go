@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 const (
@@ -47,27 +47,27 @@ func newApp(gate *core.Engine, on rules) *app {
 	// sent again: it is answered with 200, and only 201 is a new vote. Otherwise one voter who keeps
 	// clicking would use up the votes of their whole office.
 	givesBack := func(status int) bool { return status != http.StatusCreated }
-	perAddress := nethttpmw.Rule{
+	perAddress := ratelimit.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(votesPerAddress)),
 		Who:    address,
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
-	perDevice := nethttpmw.Rule{
+	perDevice := ratelimit.Rule{
 		Guard:  limit.NewSlidingWindow(gate, "votes-by-device", limit.PerDay(votesPerDevice)),
 		Who:    keyfuncs.Hash(keyfuncs.Cookie(deviceCookie)), // a secret of the browser, so hashed
 		What:   keyfuncs.Param("poll"),
 		Failed: givesBack,
 	}
 	a.votes = votes.New(gate, "poll", votes.Options{Find: findPoll, Keep: 24 * time.Hour})
-	perAccount := nethttpmw.Rule{
+	perAccount := ratelimit.Rule{
 		Guard: a.votes,
 		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Query("choice"),
 		ID:    keyfuncs.IdempotencyKey(),
 	}
-	tries := nethttpmw.Rule{
+	tries := ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "tries", limit.PerMinute(triesPerAddress)),
 		Who:   address,
 	}
@@ -77,10 +77,10 @@ func newApp(gate *core.Engine, on rules) *app {
 	// first, because it denies most: attackers choose their device freely, but they must have their
 	// addresses. (The device cap stops those who do not think of that, and the browser that a class of
 	// pupils shares.)
-	var claims []nethttpmw.Rule
+	var claims []ratelimit.Rule
 	for _, c := range []struct {
 		on   bool
-		rule nethttpmw.Rule
+		rule ratelimit.Rule
 	}{{on.address, perAddress}, {on.device, perDevice}, {on.account, perAccount}} {
 		if c.on {
 			claims = append(claims, c.rule)
@@ -88,14 +88,14 @@ func newApp(gate *core.Engine, on rules) *app {
 	}
 	var vote http.Handler = http.HandlerFunc(a.vote)
 	if len(claims) > 0 {
-		vote = nethttpmw.HTTP(claims...)(vote)
+		vote = ratelimit.HTTP(claims...)(vote)
 	}
 	// Tries count whether they are denied or not, so their limit is a separate middleware around all
 	// others: rules of one middleware would give the tries back. Attackers mostly get this denial, usually
 	// from the memory of the process, and it also spares the login.
 	vote = login(vote)
 	if on.tries {
-		vote = nethttpmw.HTTP(tries)(vote)
+		vote = ratelimit.HTTP(tries)(vote)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /polls/{poll}/votes", vote)
@@ -142,7 +142,7 @@ func login(next http.Handler) http.Handler {
 // vote answers 201 for a new vote. A vote that was sent again comes here only while the first request runs;
 // the rule answers later ones itself, also with 200.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
-	if d, _ := nethttpmw.Decision(r.Context(), "poll"); d.Replayed {
+	if d, _ := ratelimit.Decision(r.Context(), "poll"); d.Replayed {
 		w.WriteHeader(http.StatusOK)
 		return
 	}

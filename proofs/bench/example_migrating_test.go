@@ -22,7 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // The code before and after of docs/guides/migrating.md: each admits two requests of an address per minute.
@@ -55,7 +55,7 @@ func Example_migrating() {
 	toEcho.GET("/", func(echo.Context) error { return nil })
 
 	// Gatehouse
-	toGatehouse := nethttpmw.HTTP(nethttpmw.Rule{
+	toGatehouse := ratelimit.HTTP(ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)),
 		Who:   keyfuncs.IP(),
 	})(app)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
 // Schema makes the table. A fence of 0 is less than all fences.
@@ -39,7 +39,7 @@ type Accounts struct {
 // Handler returns the handler, behind the lock of the account. Who finds the owner of the lock.
 func (a *Accounts) Handler(who keyfuncs.Func) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{account}/deposits", nethttpmw.HTTP(nethttpmw.Rule{
+	mux.Handle("POST /accounts/{account}/deposits", ratelimit.HTTP(ratelimit.Rule{
 		Guard: a.Lock, Who: who, What: keyfuncs.Param("account"),
 	})(http.HandlerFunc(a.deposit)))
 	return mux
