@@ -104,6 +104,7 @@ var scenarios = map[string]scenario{
 	"delay":     killATaskWorker,
 	"spend":     spendTokens,
 	"traffic":   sendTraffic,
+	"outage":    playOutage,
 }
 
 // pageError is an error whose text is for the page.

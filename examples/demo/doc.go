@@ -32,6 +32,7 @@
 //	delay      step, done: step           the number of the try
 //	spend      step, done: step           tokens left, by the limit
 //	traffic    counts, done: trafficCounts  who decided, statuses, the breaker
+//	outage     the same, and Redis goes away for the middle third
 //
 // POST /room/leave has half of those leave who wait, in the run that goes on. POST /budgets/raise, /pause and
 // /all change that of the budgets (on=true, on=false).
@@ -58,7 +59,8 @@
 //	            #stuffing-capped-red and so on
 //	#limit      data-source after a request; #limit-fields, #limit-body, #limit-source; in #limit-calls a div
 //	            with data-script for each script that ran
-//	#outage     #redis-switch (aria-checked), #redis-state; #breaker-state, -ms, -not-sent;
+//	#outage     #outage-story, #outage-run; #redis-switch (aria-checked), #redis-state; #outage-alone;
+//	            #breaker-state, -ms;
 //	            #outage-limit and #outage-sale (tr data-key: "redis 200", "local 429"; the status)
 //	#semaphore, #lock, #delay, #spend   an ol with the steps, #NAME-steps; li with data-held, data-max,
 //	            data-fence, data-try, data-left

@@ -101,6 +101,24 @@ type trafficCounts struct {
 	Up      bool         `json:"up"`
 	Breaker breakerState `json:"breaker"`
 	LastMS  float64      `json:"last_ms"` // how long the last request took
+	// Alone is how many were answered without Redis: the rows "local" of the limit, and 503 of the sale.
+	Alone int `json:"alone"`
+}
+
+// playOutage is the whole story: traffic, and Redis goes away for the middle third of it.
+func playOutage(ctx context.Context, in *instance, send func(string, any)) error {
+	if !in.store.switchable() {
+		return pageError("Redis runs outside of the demo (REDIS_URL), so the demo does not stop it.")
+	}
+	third := in.sizes.Traffic / 3
+	away := time.AfterFunc(third, func() { _ = in.store.takeAway() })
+	back := time.AfterFunc(2*third, func() { _ = in.store.giveBack() })
+	defer func() {
+		away.Stop()
+		back.Stop()
+		_ = in.store.giveBack()
+	}()
+	return sendTraffic(ctx, in, send)
 }
 
 // sendTraffic sends ten requests a second to a limit of five a second, and orders to a sale, while Redis
@@ -145,11 +163,18 @@ func sendTraffic(ctx context.Context, in *instance, send func(string, any)) erro
 		c.LastMS = milliseconds(time.Since(sent))
 		trace.mu.Lock()
 		c.Limit[by(trace.source)+" "+strconv.Itoa(status)]++
+		if trace.source == string(core.SourceLocal) {
+			c.Alone++
+		}
 		trace.mu.Unlock()
 		if n%2 == 0 {
 			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 			r.Header.Set("X-User", in.fresh("buyer"))
-			c.Sale[serve(order, r)]++
+			status := serve(order, r)
+			c.Sale[status]++
+			if status == http.StatusServiceUnavailable {
+				c.Alone++
+			}
 		}
 		c.MS, c.Up, c.Breaker = time.Since(begin).Milliseconds(), !in.store.isAway(), in.breaker()
 		send("counts", c)

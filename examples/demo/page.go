@@ -40,6 +40,16 @@ func (pageInfo) TriesPerAddress() int      { return triesPerAddress }
 func (pageInfo) TrafficUnits() int         { return trafficUnits }
 func (pageInfo) Branches() []branch        { return branches }
 
+// Pages are where the documents tell more of what is shown here.
+func (pageInfo) Pages() []struct{ Name, Path string } {
+	return []struct{ Name, Path string }{
+		{"Get started", "docs/getting-started.md"}, {"Rate limits", "docs/guides/rate-limiting.md"},
+		{"Flash sales", "docs/guards/seckill.md"}, {"Waiting room", "docs/guards/waiting-room.md"},
+		{"Budgets", "docs/guards/budget.md"}, {"Votes", "docs/guards/votes.md"},
+		{"Outages", "docs/guides/outages.md"}, {"All guards", "docs/README.md"},
+	}
+}
+
 // TreeButtons are the buttons while the tree of budgets is flooded.
 func (pageInfo) TreeButtons() []struct{ What, Text string } {
 	return []struct{ What, Text string }{

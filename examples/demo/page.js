@@ -26,7 +26,8 @@ function shape(svg, tag, attributes) {
 function fill(root, data) {
   for (const e of root.querySelectorAll("[data-figure]")) {
     const value = e.dataset.figure.split(".").reduce((d, key) => d?.[key], data);
-    if (value !== undefined && value !== null) e.textContent = value;
+    if (value === undefined || value === null) continue;
+    e.textContent = Number.isInteger(value) ? value.toLocaleString("en") : value;
   }
 }
 
@@ -501,7 +502,6 @@ function showTraffic(name, data) {
 function showBreaker(breaker) {
   byID("breaker-state").textContent = breaker.open ? "open" : "closed";
   byID("breaker-ms").textContent = breaker.open_ms;
-  byID("breaker-not-sent").textContent = breaker.not_sent;
 }
 
 function showState(data) {
@@ -532,9 +532,17 @@ async function post(path, fields, status) {
 
 // Buttons.
 
+// What is pressed by hand is closed until somebody goes there.
+const more = byID("more");
+more.open = location.hash.length > 1 && more.querySelector(location.hash) !== null;
+for (const link of document.querySelectorAll("nav a[href^='#']")) {
+  link.addEventListener("click", () => { more.open ||= more.querySelector(link.hash) !== null; });
+}
+
 const shows = {
   attack: () => showAttack, sale: () => showRace, "sale-same": () => showSameOrders, holds: () => showHolds,
   room: () => (drawRoom(), showRoom), poll: () => showPoll, budgets: () => showTree, traffic: () => showTraffic,
+  outage: () => showTraffic,
 };
 for (const button of document.querySelectorAll("[data-run]")) {
   button.addEventListener("click", () => run(button));

@@ -295,8 +295,9 @@ func (c *crowd) counts(ctx context.Context) (roomCounts, error) {
 		}
 	}
 	switch {
-	case n.State == "closed":
-		n.Waiting = waiting
+	case n.State == "closed", c.open:
+		// Redis counts who has asked since the opening, when all have new places: for a moment that is nobody.
+		n.Waiting = max(waiting-n.Called, 0)
 	case n.State == "open" && !c.open:
 		n.State = "paused" // as it will be in a moment, until the draw is told
 	}

@@ -338,6 +338,17 @@ func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
 	}
 	want(t, power("maybe"), 400, "redis=off")
 
+	story := data[trafficCounts](t, last(play(t, d, "outage")))
+	local := 0
+	for row, n := range story.Limit {
+		if strings.HasPrefix(row, "local ") {
+			local += n
+		}
+	}
+	if !story.Up || story.Limit["redis 200"] == 0 || story.Alone == 0 || story.Alone != local+story.Sale[503] {
+		t.Errorf("the whole story: %+v", story)
+	}
+
 	own := &demo{store: &store{}}
 	w := httptest.NewRecorder()
 	own.power(w, httptest.NewRequest(http.MethodPost, "/redis?redis=off", nil))

@@ -31,6 +31,10 @@ var branches = []branch{
 	{"data", "team", "data", 30}, {"cid", "user", "data", 15}, {"dee", "user", "data", 15},
 }
 
+// hitField carries the level that has refused from the rule's Answer to the asker. It is no field of the
+// middleware.
+const hitField = "Demo-Hit"
+
 const raisedUnits = 20 // what ann may have when support has raised her limit
 
 // tree is an organisation whose users ask through two processes.
@@ -139,7 +143,7 @@ func (in *instance) newTree() *tree {
 			Who:   keyfuncs.User("uid"),
 			Answer: func(w http.ResponseWriter, r *http.Request, refusal *ratelimit.Refusal) {
 				hit, _ := budget.Binding(refusal.Decision)
-				w.Header().Set("Limit-Hit", cmp.Or(hit.Level, string(refusal.Reason)))
+				w.Header().Set(hitField, cmp.Or(hit.Level, string(refusal.Reason)))
 				refusal.Reply(w, r)
 			},
 		}
@@ -200,7 +204,7 @@ func (t *tree) ask(ctx context.Context, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u.last = fmt.Sprintf("%d %s", w.Code, http.StatusText(w.Code))
-	for _, field := range []string{"RateLimit-Policy", "RateLimit", "Retry-After", "Limit-Hit"} {
+	for _, field := range []string{"RateLimit-Policy", "RateLimit", "Retry-After"} {
 		if value := w.Header().Get(field); value != "" {
 			u.last += "\n" + field + ": " + strings.ReplaceAll(value, ", ", ",\n  ")
 		}
@@ -210,7 +214,8 @@ func (t *tree) ask(ctx context.Context, name string) {
 		return
 	}
 	u.refused++
-	u.hit, u.until = w.Header().Get("Limit-Hit"), time.Now().Add(t.span/4)
+	u.hit, u.until = w.Header().Get(hitField), time.Now().Add(t.span/4)
+	u.last += "\n\nbudget.Binding: " + u.hit
 }
 
 // counts looks at the tree.

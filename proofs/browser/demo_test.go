@@ -105,6 +105,7 @@ func openDemo(t *testing.T, v view, address string, intended ...string) *tab {
 	})
 	if !v.noJS {
 		eval[bool](b, listen)
+		eval[bool](b, `document.querySelector("#more").open=true`)
 		b.eventually(`document.querySelector("#attack").dataset.state==="done"||` +
 			`!!document.querySelector("#no-redis")`)
 	}
@@ -158,7 +159,7 @@ func (b *tab) shows(element, name string) {
   const data=JSON.parse(/event: done\ndata: (.*)/.exec(said[%q].at(-1))[1]);
   const figures=[...document.querySelectorAll("#"+%q+" [data-figure]")];
   if (!figures.length) return ["no figures"];
-  return figures.filter(e=>e.textContent!==String(e.dataset.figure.split(".").reduce((d,key)=>d?.[key],data)))
+  return figures.filter(e=>e.textContent.replaceAll(",","")!==String(e.dataset.figure.split(".").reduce((d,key)=>d?.[key],data)))
     .map(e=>e.dataset.figure+" is "+e.textContent);
 })()`, name, element))
 	if len(wrong) > 0 {
@@ -340,7 +341,7 @@ func demoRoom(t *testing.T, address string) {
 	b.eventually(`document.querySelector("#room-leave").getAttribute("aria-disabled")==="false"`)
 	second := openDemo(t, views[0], address)
 	b.act(chromedp.Click("#room-leave"))
-	b.eventually(`+document.querySelector("#room-left").innerText>0`)
+	b.eventually(`+document.querySelector("#room-left").innerText.replaceAll(",","")>0`)
 	b.sees(views...) // while it runs
 	c := ended[struct {
 		State                              string
@@ -399,7 +400,7 @@ func demoTree(t *testing.T, address string) {
 	others()
 	answer := b.text("#budgets-answer")
 	for _, part := range []string{"429 Too Many Requests", `"api/org";r=`, `"api/team";r=`, `"api/user";r=0`,
-		"Retry-After: ", "Limit-Hit: user"} {
+		"Retry-After: ", "budget.Binding: user"} {
 		if !strings.Contains(answer, part) {
 			t.Errorf("Ann is told %q, which has no %q", answer, part)
 		}
@@ -671,7 +672,7 @@ func demoOutage(t *testing.T, address string) {
 	if b.row("outage-sale", "200") != 0 || b.text("#redis-state") != "Redis is away." {
 		t.Errorf("Redis is away: %s, %s", b.text("#redis-state"), b.text("#outage-sale"))
 	}
-	b.eventually(`+document.querySelector("#breaker-not-sent").innerText>0`) // while it is open
+	b.eventually(`+document.querySelector("#outage-alone").innerText.replaceAll(",","")>0`) // while it is open
 	b.sees(views[0], views[3])
 
 	// The page itself answers 503, and says why. It is whole again by itself.
@@ -687,6 +688,16 @@ func demoOutage(t *testing.T, address string) {
 	traffic(flip + `"true"` + breaker + `"closed"` + limit + `redis"]')!==null` + sale + `200"]')!==null`)
 	other.eventually(`!document.querySelector("#no-redis")`)
 	b.sees(views[1], views[2])
+
+	b.eventually(`document.querySelector("#outage").dataset.state!=="running"`)
+	b.act(chromedp.Click("#outage-story"))
+	b.eventually(`document.querySelector("#outage").dataset.state==="running"`)
+	b.eventually(`document.querySelector("#outage").dataset.state==="done"`)
+	for _, phase := range []string{"with", "lost", "alone"} { // Redis answers, is away, and is not asked
+		if !eval[bool](b, `document.querySelector("#outage-line .`+phase+`")!==null`) {
+			t.Errorf("the line does not show the phase %q", phase)
+		}
+	}
 }
 
 // demoReset resets while traffic runs. The page hears late of the end of the run: it is idle all the same.
