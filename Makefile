@@ -54,7 +54,7 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test all test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
-	release-check redis screenshots
+	release release-prepare release-check redis screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,8 +142,14 @@ bench: ## measure beside others (half an hour), and write proofs/bench/results
 	@scripts/install-test-programs wrk
 	cd proofs/bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
 
-release-check: redis ## get, build and run all modules as users will, from the checkout as a module proxy
-	@cd scripts/release-check && GO=$(GO) $(GO) run . $(RELEASED)
+release-check: redis ## get, build and run all modules as users will (from the tags: TAGS=1)
+	@cd scripts/release-check && GO=$(GO) $(GO) run . $(if $(TAGS),-tags) $(RELEASED)
+
+release-prepare: ## set VERSION and the date, and freeze the scripts
+	@VERSION=$(VERSION) DATE=$(DATE) RELEASED="$(RELEASED)" scripts/release prepare
+
+release: ## check, build and tag VERSION, without pushing it (docs/releasing.md)
+	@VERSION=$(VERSION) DATE=$(DATE) SKIP_CI=$(SKIP_CI) RELEASED="$(RELEASED)" scripts/release
 
 redis: # install what the tests start, where that can be done
 	@scripts/install-test-programs

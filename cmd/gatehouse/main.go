@@ -15,6 +15,7 @@
 //	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging lets through
 //	doctor   whether a Redis has what guards need
+//	version  which version this is
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
 //
@@ -92,6 +93,7 @@ func commands() []command {
 		{"attack", "[flags] URL", "attack a limit or a sale of your own staging, and count what got through",
 			attackURL},
 		{"doctor", "[flags]", "whether a Redis has what guards need: scripts, commands, settings", doctor},
+		{"version", "[flags]", "which version this is", version},
 	}
 }
 

@@ -85,35 +85,59 @@ func billOf(dir, binary string) (b bill, err error) {
 	return b, err
 }
 
-// licences are the licences that may be in a user's binary, each with words that its text has and no other.
-var licences = map[string]string{
-	"MIT":    "Permission is hereby granted, free of charge, to any person obtaining a copy of this software",
-	"BSD":    "Redistribution and use in source and binary forms, with or without modification, are permitted",
-	"Apache": "Apache License Version 2.0",
+// licences are the licences that are known, by their SPDX identifiers, each with words that its text has.
+var licences = map[string][]string{
+	"Apache-2.0":   {"Apache License Version 2.0", "Licensed under the Apache License, Version 2.0"},
+	"BSD-2-Clause": {"Redistribution and use in source and binary forms, with or without modification, are permitted"},
+	"BSD-3-Clause": {"used to endorse or promote products derived from this software without"},
+	"MIT":          {"Permission is hereby granted, free of charge, to any person obtaining a copy of this software"},
+	"MPL-2.0":      {"Mozilla Public License Version 2.0", "Mozilla Public License, version 2.0"},
 }
 
-// licence returns the licence of a module by the file in its folder.
-func licence(dir string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "LICEN[CS]E*"))
+// inBinaries are the licences that may be in a user's binary. Tests use others.
+var inBinaries = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT"}
+
+// licence returns the licences of a module by the files in its folder, all of which apply.
+func licence(dir string) ([]string, error) {
+	files, err := os.ReadDir(dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var found []string
+	found := map[string]bool{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
+		upper := strings.ToUpper(file.Name())
+		if file.IsDir() || !strings.HasPrefix(upper, "LICENSE") && !strings.HasPrefix(upper, "LICENCE") {
+			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(licences)) {
-			if strings.Contains(strings.Join(strings.Fields(string(text)), " "), licences[name]) {
-				found = append(found, name)
+		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			return nil, err
+		}
+		text := strings.Join(strings.Fields(string(data)), " ")
+		for name, words := range licences {
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+				found[name] = true
 			}
+		}
+		if found["BSD-3-Clause"] { // whose text begins with that of the other
+			delete(found, "BSD-2-Clause")
 		}
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("%s has no licence of %v", dir, slices.Sorted(maps.Keys(licences)))
+		return nil, fmt.Errorf("%s has no licence of %v", dir, slices.Sorted(maps.Keys(licences)))
 	}
-	return strings.Join(found, " and "), nil
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// mayBeInBinaries returns an error for a module whose licence users may not want in their programs.
+func mayBeInBinaries(dir string) error {
+	names, err := licence(dir)
+	for _, name := range names {
+		if !slices.Contains(inBinaries, name) {
+			err = errors.Join(err, fmt.Errorf("%s has the licence %s, want one of %v", dir, name, inBinaries))
+		}
+	}
+	return err
 }
 
 // check looks at what a program is made of: no module has an advisory that is known or a licence that is not
@@ -123,7 +147,7 @@ func (b bill) check(e *env, want expected) error {
 	for _, m := range b.modules {
 		path, wrong := module.EscapePath(m.Path)
 		if wrong == nil {
-			_, wrong = licence(filepath.Join(e.work, "modcache", path+"@"+m.Version))
+			wrong = mayBeInBinaries(filepath.Join(e.work, "modcache", path+"@"+m.Version))
 		}
 		err = errors.Join(err, wrong)
 	}

@@ -4,10 +4,14 @@
 //
 // Usage, in the folder of this command (or "make release-check" at the root):
 //
-//	go run . [-root dir] module...
+//	go run . [-root dir] [-tags] module...
+//	go run . [-root dir] -sbom dir module...
 //
 // Each argument is the folder of a nested module that is released beside the root, such as
-// observe/gatehouseprom. The version is the one that the nested modules require of the root.
+// observe/gatehouseprom. The version is the one that the nested modules require of the root. With -tags, the
+// modules are those of the release's tags, as users will get them. With -sbom, nothing is checked: a bill of
+// materials of each module is written into the folder.
+//
 // Modules come from the checkout and from the machine's module cache, which is filled first where it lacks
 // some; nothing is written into it under our own names. The users' modules have a cache of their own, which
 // is deleted.
@@ -39,26 +43,39 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("release-check: ")
 	root := flag.String("root", "../..", "the folder of the root module")
+	tags := flag.Bool("tags", false, "take the modules from the tags of the release")
+	sbom := flag.String("sbom", "", "write bills of materials (CycloneDX) into this folder, and end")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *root, flag.Args())
+	var err error
+	if *sbom != "" {
+		err = writeBills(ctx, *root, flag.Args(), *sbom)
+	} else {
+		err = run(ctx, *root, flag.Args(), *tags)
+	}
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, root string, nested []string) (err error) {
-	root, err = filepath.Abs(root)
+// read returns the absolute folder of a checkout, what its go.mod files say, and the modules to release.
+func read(root string, nested []string) (string, tree, []released, error) {
+	root, err := filepath.Abs(root)
 	if err != nil {
-		return err
+		return "", nil, nil, err
 	}
 	tree, err := readTree(root)
 	if err != nil {
-		return err
+		return "", nil, nil, err
 	}
 	release, err := tree.release(nested)
+	return root, tree, release, err
+}
+
+func run(ctx context.Context, root string, nested []string, tags bool) (err error) {
+	root, _, release, err := read(root, nested)
 	if err != nil {
 		return err
 	}
@@ -72,10 +89,16 @@ func run(ctx context.Context, root string, nested []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	e := &env{command: cmp.Or(os.Getenv("GO"), "go"), work: work, root: root, least: least}
+	e := &env{command: goCommand(), work: work, root: root, least: least}
 
 	for _, m := range release {
-		if err := serveModule(e.proxy(), m.Version, filepath.Join(root, m.dir)); err != nil {
+		from := folder(root, m)
+		if tags {
+			if from, err = tagged(ctx, root, m); err != nil {
+				return err
+			}
+		}
+		if err := serveModule(e.proxy(), m, from); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 		// Users' builds need what the module itself needs: from here on, nothing comes from elsewhere.
@@ -255,6 +278,8 @@ func main() {
 	e.bare = b.size
 	return err
 }
+
+func goCommand() string { return cmp.Or(os.Getenv("GO"), "go") }
 
 // output runs a program and returns what it prints; an error has everything that it has said.
 func output(ctx context.Context, dir string, vars []string, name string, args ...string) (string, error) {

@@ -39,7 +39,8 @@ func TestProxyHasARootWithoutItsNestedModules(t *testing.T) {
 		"extra/go.mod": "module example.com/gate/extra\n", "extra/extra.go": "package extra\n",
 	})
 	proxy := t.TempDir()
-	if err := serveModule(proxy, module.Version{Path: "example.com/gate", Version: "v0.1.0"}, root); err != nil {
+	m := released{module.Version{Path: "example.com/gate", Version: "v0.1.0"}, "."}
+	if err := serveModule(proxy, m, folder(root, m)); err != nil {
 		t.Fatal(err)
 	}
 	served := filepath.Join(proxy, "example.com", "gate", "@v")
@@ -196,15 +197,22 @@ func TestMinimumsThatAreWrongAreRefused(t *testing.T) {
 }
 
 func TestLicencesAreKnownByTheirText(t *testing.T) {
+	const bsd = "Redistribution and use in source and binary forms, with or\nwithout modification, are permitted"
 	for text, want := range map[string]string{
-		"Permission is hereby granted,\nfree of charge, to any person obtaining a copy of this software":  "MIT",
-		"Redistribution and use in source and binary forms, with or\nwithout modification, are permitted": "BSD",
-		"      Apache License\n  Version 2.0, January 2004":                                               "Apache",
-		"Mozilla Public License Version 2.0":                                                              "",
+		"Permission is hereby granted,\nfree of charge, to any person obtaining a copy of this software": "MIT",
+		bsd: "BSD-2-Clause",
+		bsd + "\nused to endorse or promote products derived from\nthis software without": "BSD-3-Clause",
+		"      Apache License\n  Version 2.0, January 2004":                               "Apache-2.0",
+		"Mozilla Public License Version 2.0":                                              "MPL-2.0",
+		"All rights reserved":                                                             "",
 	} {
-		name, err := licence(checkout(t, map[string]string{"LICENSE.txt": text}))
-		if name != want || (err == nil) != (want != "") {
+		dir := checkout(t, map[string]string{"LICENSE.txt": text})
+		names, err := licence(dir)
+		if name := strings.Join(names, " AND "); name != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", text, name, err, want)
+		}
+		if err := mayBeInBinaries(dir); (err == nil) != (want != "" && want != "MPL-2.0") {
+			t.Errorf("%q may be in users' programs: %v", text, err)
 		}
 	}
 	if _, err := licence(t.TempDir()); err == nil {
