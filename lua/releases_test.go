@@ -94,7 +94,7 @@ func TestEveryReleaseIsFrozen(t *testing.T) {
 	for i, v := range versions {
 		out := v[2] != "Unreleased"
 		if (out || i == 0 && len(versions) == 1) && !slices.Contains(there, "v"+v[1]) {
-			t.Errorf("testdata/releases/v%s is missing: docs/releasing.md has the command that makes it", v[1])
+			t.Errorf("testdata/releases/v%s is missing: make release-prepare makes it", v[1])
 		}
 	}
 	if newest := versions[0]; newest[2] != "Unreleased" {

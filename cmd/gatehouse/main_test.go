@@ -83,6 +83,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"help", 0, "usage: gatehouse COMMAND", ""},
 		{"--help", 0, "usage: gatehouse COMMAND", ""},
 		{"help peek", 0, "usage: gatehouse peek [flags]", ""},
+		{"version", 0, "gatehouse ", ""},
+		{"version now", 2, "", `operand "now"`},
 		{"attack -h", 0, "up to 100000", ""},
 		{"explode", 2, "", `there is no command "explode"`},
 		{"help explode", 2, "", `there is no command "explode"`},

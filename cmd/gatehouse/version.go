@@ -15,8 +15,8 @@ type build struct {
 	Go      string `json:"go"`
 }
 
-// version writes which version this is: go install and the releases' binaries take it from the tag, a build in
-// a checkout from the commit.
+// version writes which version this is: go install and the releases' binaries take it from the tag, a build
+// in a checkout from the commit.
 func version(_ context.Context, e *env, _ *flag.FlagSet, parse func() ([]string, error)) error {
 	operands, err := parse()
 	if err != nil {

@@ -88,9 +88,9 @@ func billOf(dir, binary string) (b bill, err error) {
 // licences are the licences that are known, by their SPDX identifiers, each with words that its text has.
 var licences = map[string][]string{
 	"Apache-2.0":   {"Apache License Version 2.0", "Licensed under the Apache License, Version 2.0"},
-	"BSD-2-Clause": {"Redistribution and use in source and binary forms, with or without modification, are permitted"},
+	"BSD-2-Clause": {"Redistribution and use in source and binary forms, with or without modification,"},
 	"BSD-3-Clause": {"used to endorse or promote products derived from this software without"},
-	"MIT":          {"Permission is hereby granted, free of charge, to any person obtaining a copy of this software"},
+	"MIT":          {"Permission is hereby granted, free of charge, to any person obtaining a copy of"},
 	"MPL-2.0":      {"Mozilla Public License Version 2.0", "Mozilla Public License, version 2.0"},
 }
 

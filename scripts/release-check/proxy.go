@@ -49,7 +49,8 @@ func tagged(ctx context.Context, root string, m released) (source, error) {
 		return source{}, fmt.Errorf("make release makes the tag: %w", err)
 	}
 	if head, err := git("rev-parse", "HEAD"); err != nil || head != commit {
-		return source{}, errors.Join(err, fmt.Errorf("%s is %s, the checkout %s: git checkout %[1]s", tag, commit, head))
+		err = errors.Join(err, fmt.Errorf("%s is %s, the checkout %s: git checkout %[1]s", tag, commit, head))
+		return source{}, err
 	}
 	date, err := git("log", "-1", "--format=%cI", commit)
 	if err != nil {
