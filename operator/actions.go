@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -54,10 +55,63 @@ func targetsOf(o Options) targets {
 	if len(all) == 0 {
 		panic("operator: New has nothing to show: set Options.Rules, Options.Guards or Options.Tools")
 	}
+	all.letIn()
 	for _, t := range all {
 		t.name()
 	}
 	return all
+}
+
+// letInAgain is the action that lifts the ban of a client and resets what was counted of them, in one step.
+const letInAgain = "let-in-again"
+
+// letIn gives it to each guard that bans or counts; with bans it is about the guards whose refusals ban, too.
+func (all targets) letIn() {
+	added := map[*target]kit.Operation{}
+	for _, t := range all {
+		var undo []undoing
+		for _, other := range all {
+			if other != t && other != t.bans && other.bans != t {
+				continue
+			}
+			for _, name := range []string{"unban", "reset"} {
+				if do := other.find(name); do != nil {
+					undo = append(undo, undoing{pair{other.Name, name}, do.Run})
+				}
+			}
+		}
+		if len(undo) > 0 && t.find(letInAgain) == nil {
+			added[t] = kit.Operation{Name: letInAgain, Changes: true,
+				Fields: []kit.Field{{Name: "actor", Required: true}, {Name: "resource"}},
+				Run: func(ctx context.Context, in kit.Input) (any, error) {
+					return undoAll(ctx, in, undo)
+				}}
+		}
+	}
+	for t, do := range added {
+		t.operations = append(t.operations[:len(t.operations):len(t.operations)], do)
+	}
+}
+
+// undoing is an action that lets a client in: its guard and name, and what does it.
+type undoing struct {
+	pair
+	run func(ctx context.Context, in kit.Input) (any, error)
+}
+
+// undoAll does them all, and returns those that had something to undo.
+func undoAll(ctx context.Context, in kit.Input, all []undoing) (done []pair, err error) {
+	for _, one := range all {
+		_, err := one.run(ctx, in)
+		switch {
+		case errors.Is(err, core.ErrNotFound) || errors.Is(err, core.ErrNotNow): // nothing to undo
+		case err != nil:
+			return done, fmt.Errorf("%s of %s, after %d other steps: %w", one.Value, one.Name, len(done), err)
+		default:
+			done = append(done, one.pair)
+		}
+	}
+	return done, nil
 }
 
 // allRules returns the rules of the options.
@@ -226,7 +280,7 @@ func shown(result any) any {
 	case nil:
 		return map[string]bool{"done": true} // the operation has no other result
 	case core.Decision:
-		return decision{r.Allowed, r.Reason, r.Limit, r.Remaining, r.Window.String(), r.RetryAfter.String()}
+		return decision{r.Allowed, r.Reason, r.Limit, r.Remaining, r.Window.String(), kit.TextOf(r.RetryAfter)}
 	}
 	return result
 }

@@ -77,7 +77,7 @@ func TestOperatorReadsWhatGuardsSay(t *testing.T) {
 		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		Audit:     func(context.Context, operator.Event) error { return nil },
 	})}
-	d.want(get("/"), 200, `{"guards":[{"name":"own","kind":"guard","actions":["peek","reset"]},`+
+	d.want(get("/"), 200, `{"guards":[{"name":"own","kind":"guard","actions":["peek","reset","let-in-again"]},`+
 		`{"name":"tank","kind":"gauge","actions":["level","set"]}]}`)
 	d.want(get("/own/peek", "actor=ann"), 200,
 		`{"allowed":true,"reason":"ok","limit":0,"remaining":7,"window":"0s","retry_after":"0s"}`)

@@ -92,17 +92,14 @@ func shortest(took [len(latencies) + 1]uint64, share float64) string {
 }
 
 func (h *Handler) actorOf(t *target, a *actor, now time.Time) actorShown {
-	s := actorShown{Actor: a.actor, Resource: a.resource, Attempts: a.attempts, Refused: a.refused,
+	s := actorShown{Actor: levelsOf(t, a.actor), Resource: a.resource, Attempts: a.attempts, Refused: a.refused,
 		Guard: t.Name, State: "not refused"}
 	switch {
 	case a.refusedNow(now) > 0:
 		until := a.until.UTC().Truncate(time.Second)
 		s.Reason, s.Until, s.Banned = a.reason, &until, a.reason == core.ReasonBanned
 		s.State = fmt.Sprintf("%s for %s, until %s", reasonText(a.reason), spoken(a.until.Sub(now)),
-			until.Format("15:04:05 UTC"))
-		if a.until.Sub(now) > 24*time.Hour {
-			s.State = fmt.Sprintf("%s until %s", reasonText(a.reason), until.Format("Jan 2, 15:04 UTC"))
-		}
+			clockText(until, now))
 	case a.reason != "" && a.until.IsZero() && a.refused == a.attempts:
 		s.State = reasonText(a.reason)
 	}
@@ -110,6 +107,23 @@ func (h *Handler) actorOf(t *target, a *actor, now time.Time) actorShown {
 		s.Next = h.steps(t, map[string]string{"actor": a.actor, "resource": a.resource, "item": a.item})
 	}
 	return s
+}
+
+// levelsOf writes the path of a budget as people read it: acme / web / ann.
+func levelsOf(t *target, actor string) string {
+	if t.Kind != "budget" {
+		return actor
+	}
+	return strings.ReplaceAll(strings.TrimRight(actor, "|"), "|", " / ")
+}
+
+// clock returns a moment as all pages show it: 24 hours, UTC, with the date where it is not today.
+func clockText(at, now time.Time) string {
+	at, now = at.UTC(), now.UTC()
+	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
+		return at.Format("15:04:05 UTC")
+	}
+	return at.Format("2006-01-02 15:04:05 UTC")
 }
 
 // steps returns what can be asked about an actor: the actions of the guard that are about one, and a ban by
@@ -146,6 +160,21 @@ func (h *Handler) steps(t *target, known map[string]string) (all []step) {
 		}
 	}
 	return all
+}
+
+// firstSteps are those that an operator wants at once: to let a client in again, and to look.
+func firstSteps(all []step) (first []step) {
+	for i, s := range all {
+		if s.Name == letInAgain || i == 0 {
+			first = append(first, s)
+		}
+	}
+	return first
+}
+
+// restOfSteps are the others.
+func restOfSteps(all []step) []step {
+	return slices.DeleteFunc(slices.Clone(all), func(s step) bool { return slices.Contains(firstSteps(all), s) })
 }
 
 // ruleList is a list of rules, in their order.
@@ -302,7 +331,7 @@ func (f *Figures) breakersNow() (all []breakerShown) {
 		if b.Took > 0 {
 			took = spoken(b.Took)
 		}
-		all = append(all, breakerShown{node, b.Opened, took, b.Last.UTC().Format("15:04:05 UTC")})
+		all = append(all, breakerShown{node, b.Opened, took, clockText(b.Last, time.Now())})
 	}
 	slices.SortFunc(all, func(a, b breakerShown) int { return strings.Compare(a.Node, b.Node) })
 	return all
@@ -412,7 +441,9 @@ func barsOf(x int, m minuteSums, peak uint64) (all []bar) {
 
 // sections are the parts of the page of the list.
 func (h *Handler) sections(r *keyfuncs.Request, l *list) []section {
-	all := []section{{ID: "now", Title: "Now", Content: h.nowOf(l)}}
+	const counted = "Decisions of guards in the last hour, in this process: a request that three guards check " +
+		"counts three times."
+	all := []section{{ID: "now", Title: "Now", Content: h.nowOf(l), Note: counted}}
 	if h.options.Figures == nil {
 		all[0].Note = "Without operator.Figures there are no counts, and nobody is known by name."
 	} else {
@@ -421,7 +452,7 @@ func (h *Handler) sections(r *keyfuncs.Request, l *list) []section {
 				Note: "As this process sees it. Older attempts count half after each ten minutes."})
 		}
 		all = append(all, section{ID: "hour", Title: "The last hour", Content: hoursOf(l.Figures),
-			Note: "This process only, minute by minute."})
+			Note: "This process only, minute by minute. Each guard counts its own decisions."})
 	}
 	if len(l.Rules) > 0 {
 		all = append(all, section{ID: "rules", Title: "Rules", Content: l.Rules,

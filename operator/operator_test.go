@@ -406,13 +406,13 @@ func TestOperatorPages(t *testing.T) {
 	for _, g := range list.Guards {
 		text += fmt.Sprintln(g.Name, g.Kind, g.Actions)
 	}
-	if want := `limit limit [peek reset rollout set-rollout switch]
-bans bans [status ban unban]
+	if want := `limit limit [peek reset rollout set-rollout switch let-in-again]
+bans bans [status ban unban let-in-again]
 vote votes [tally top verify find-votes void-votes repair]
-quota quota [used reset]
+quota quota [used reset let-in-again]
 sale sale [status verify repair restock sweep close]
 packet red packet [verify refund]
-once idempotency [reset]
+once idempotency [reset let-in-again]
 `; text != want {
 		t.Errorf("the list is\n%s, want\n%s", text, want)
 	}

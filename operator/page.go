@@ -85,6 +85,7 @@ var page *template.Template
 func init() {
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
 		"method": methodOf, "hint": hintOf, "field": inputOf, "show": shownText, "given": givenOf,
+		"first": firstSteps, "rest": restOfSteps,
 		"number": func(n any) string { return groupedText(fmt.Sprint(n)) },
 		"style":  func() template.HTML { return template.HTML("<style>" + pageStyle + "</style>") },
 		"script": func() template.HTML {

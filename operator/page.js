@@ -8,7 +8,7 @@ if (bar) {
   button.type = "button";
   let paused = false, asking = false;
   const name = () => { button.textContent = paused ? "Go on" : "Pause"; };
-  const time = () => new Date().toLocaleTimeString(document.documentElement.lang);
+  const time = () => new Date().toISOString().slice(11, 19) + " UTC";
   said.textContent = "Figures of " + time() + " ";
   const refresh = async () => {
     if (paused || asking || document.hidden) return;
@@ -19,7 +19,10 @@ if (bar) {
       const next = new DOMParser().parseFromString(await response.text(), "text/html");
       for (const part of live()) {
         const now = next.getElementById(part.id);
-        if (now && now.innerHTML !== part.innerHTML) part.innerHTML = now.innerHTML;
+        if (!now || now.innerHTML === part.innerHTML) continue;
+        const open = new Set([...part.querySelectorAll("details[open] a")].map(a => a.href));
+        part.innerHTML = now.innerHTML;
+        for (const more of part.querySelectorAll("details")) more.open = open.has(more.querySelector("a")?.href);
       }
       said.textContent = "Figures of " + time() + " ";
     } catch {

@@ -77,7 +77,7 @@ func controls(ctx context.Context, e *env, fs *flag.FlagSet, parse func() ([]str
 	case (*desk == "") == (f.name == ""):
 		return usagef("pass the name of a desk by -desk, or that of a budget by -budget")
 	case len(operands) == 0:
-		return usagef("no operation is named, such as decided, or overrides of a budget")
+		return usagef("no operation is named, such as decided")
 	}
 	texts, err := fields(operands[1:])
 	if err != nil {

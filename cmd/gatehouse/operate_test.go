@@ -195,7 +195,7 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 
 		run("-budget", "calls", "pause", "actor=acme|dev", "who=sue", "why=abuse", "-yes").want(t, 0,
 			"path         [\"acme\",\"dev\"]\npaused       true\n", "")
-		run("-budget", "calls", "overrides", "actor=acme").want(t, 0, "paused       true\n", "")
+		run("-budget", "calls", "decided", "actor=acme").want(t, 0, "paused       true\n", "")
 		run("-budget", "calls", "usage", "actor=acme").want(t, 2, "", "only the application knows")
 
 		run("decided").want(t, 2, "", "pass the name of a desk")

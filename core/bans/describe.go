@@ -28,7 +28,7 @@ func (g *Guard) Describe() kit.Description {
 		Operations: []kit.Operation{
 			{Name: "status", Fields: []kit.Field{actor}, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				s, err := g.Status(ctx, in.Attempt())
-				return map[string]any{"banned_for": s.Left.String(), "level": s.Level, "strikes": s.Strikes}, err
+				return map[string]any{"banned_for": kit.TextOf(s.Left), "level": s.Level, "strikes": s.Strikes}, err
 			}},
 			{
 				Name: "ban", Changes: true, Reversible: true, Fields: []kit.Field{actor, length},

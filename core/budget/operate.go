@@ -242,6 +242,29 @@ func (g *Guard) Usage(ctx context.Context, a core.Attempt) ([]Figure, error) {
 	return Figures(d), err
 }
 
+// shownFigure is a [Figure] as operators see it.
+type shownFigure struct {
+	Level      string   `json:"level"`
+	Path       []string `json:"path"`
+	Limit      Limit    `json:"limit"`
+	Max        int64    `json:"max"`
+	Used       int64    `json:"used"`
+	RetryAfter string   `json:"retry_after"`
+	ResetAfter string   `json:"reset_after"`
+}
+
+func shownFigures(figures []Figure) []shownFigure {
+	all := make([]shownFigure, 0, len(figures))
+	for _, f := range figures {
+		retry := kit.TextOf(f.RetryAfter)
+		if f.RetryAfter < 0 {
+			retry = "never"
+		}
+		all = append(all, shownFigure{f.Level, f.Path, f.Limit, f.Max, f.Used, retry, kit.TextOf(f.ResetAfter)})
+	}
+	return all
+}
+
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
 	path := []kit.Field{{Name: "actor", Required: true, Hint: "the path, such as acme|dev|ann"},
@@ -269,9 +292,10 @@ func (g *Guard) Describe() kit.Description {
 				PageTitle: "Unknown account", PageDetail: "There is no account for this request."}),
 		Operations: []kit.Operation{
 			{Name: "usage", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
-				return g.Usage(ctx, in.Attempt())
+				figures, err := g.Usage(ctx, in.Attempt())
+				return shownFigures(figures), err
 			}},
-			{Name: "overrides", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
+			{Name: "decided", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {
 				return g.Overrides(ctx, in.Attempt())
 			}},
 			{Name: "audit", Fields: path, Run: func(ctx context.Context, in kit.Input) (any, error) {

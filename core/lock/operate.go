@@ -131,6 +131,6 @@ func (g *Guard) peeked(ctx context.Context, thing string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"held": s.Held, "owner": s.Owner, "fence": s.Fence, "ends": s.Ends.String(),
+	return map[string]any{"held": s.Held, "owner": s.Owner, "fence": s.Fence, "ends": kit.TextOf(s.Ends),
 		"waiting": s.Waiting}, nil
 }
