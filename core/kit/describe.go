@@ -387,8 +387,8 @@ func DetailsOf(d core.Decision) []Detail {
 	return nil
 }
 
-// TextOf returns a time as operators see it, rounded up to what they can use: 59m29s, 1.5s, 20ms. It can be read
-// by time.ParseDuration.
+// TextOf returns a time as operators see it, rounded up to what they can use: 59m29s, 1.5s, 20ms. It can be
+// read by time.ParseDuration.
 func TextOf(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= time.Minute {

@@ -152,7 +152,8 @@ func (g *Guard) peeked(ctx context.Context, in kit.Input) (any, error) {
 	}
 	holders := make([]map[string]any, 0, min(len(s.Holders), 100))
 	for _, h := range s.Holders[:cap(holders)] {
-		holders = append(holders, map[string]any{"actor": h.Actor, "permits": h.Permits, "ends": kit.TextOf(h.Ends)})
+		ends := kit.TextOf(h.Ends)
+		holders = append(holders, map[string]any{"actor": h.Actor, "permits": h.Permits, "ends": ends})
 	}
 	return map[string]any{"max": s.Max, "held": s.Held, "waiting": s.Waiting, "holders": holders}, nil
 }
