@@ -75,7 +75,7 @@ func (all targets) letIn() {
 				continue
 			}
 			for _, name := range []string{"unban", "reset"} {
-				if do := other.find(name); do != nil {
+				if do := other.find(name); do != nil && ofClient(do) {
 					undo = append(undo, undoing{pair{other.Name, name}, do.Run})
 				}
 			}
@@ -91,6 +91,12 @@ func (all targets) letIn() {
 	for t, do := range added {
 		t.operations = append(t.operations[:len(t.operations):len(t.operations)], do)
 	}
+}
+
+// ofClient reports whether an operation asks for a client and no more, such as an operation ID.
+func ofClient(do *kit.Operation) bool {
+	isMore := func(f kit.Field) bool { return f.Name != "actor" && f.Name != "resource" }
+	return !slices.ContainsFunc(do.Fields, isMore)
 }
 
 // undoing is an action that lets a client in: its guard and name, and what does it.

@@ -42,6 +42,7 @@ type actorShown struct {
 	Refused  uint64      `json:"refused"`
 	Reason   core.Reason `json:"reason,omitempty"` // why they are refused now
 	Until    *time.Time  `json:"until,omitempty"`
+	Who      string      `json:"-"` // the actor, for people
 	Guard    string      `json:"-"`
 	State    string      `json:"-"`
 	Banned   bool        `json:"-"`
@@ -92,7 +93,8 @@ func shortest(took [len(latencies) + 1]uint64, share float64) string {
 }
 
 func (h *Handler) actorOf(t *target, a *actor, now time.Time) actorShown {
-	s := actorShown{Actor: levelsOf(t, a.actor), Resource: a.resource, Attempts: a.attempts, Refused: a.refused,
+	s := actorShown{Actor: a.actor, Who: levelsOf(t, a.actor), Resource: a.resource,
+		Attempts: a.attempts, Refused: a.refused,
 		Guard: t.Name, State: "not refused"}
 	switch {
 	case a.refusedNow(now) > 0:
@@ -117,7 +119,7 @@ func levelsOf(t *target, actor string) string {
 	return strings.ReplaceAll(strings.TrimRight(actor, "|"), "|", " / ")
 }
 
-// clock returns a moment as all pages show it: 24 hours, UTC, with the date where it is not today.
+// clockText returns a moment as all pages show it: 24 hours, UTC, with the date where it is not today.
 func clockText(at, now time.Time) string {
 	at, now = at.UTC(), now.UTC()
 	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
