@@ -138,7 +138,8 @@ func TestARedisThatIsDownFailsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyProgramsThatImportItCompileARedis: the library does not carry a Redis.
+// TestOnlyProgramsThatImportItCompileARedis: the library does not carry a Redis, except this package and
+// gatehousetest, which tests import.
 func TestOnlyProgramsThatImportItCompileARedis(t *testing.T) {
 	const format = `{{$importer := .ImportPath}}{{range .Imports}}{{if eq . "github.com/alicebob/miniredis/v2"}}` +
 		`{{$importer}}{{"\n"}}{{end}}{{end}}`
@@ -153,8 +154,8 @@ func TestOnlyProgramsThatImportItCompileARedis(t *testing.T) {
 			importers += inner + "\n"
 		}
 	}
-	if importers != "embedded\n" {
-		t.Errorf("these import miniredis, want embedded alone:\n%s", importers)
+	if importers != "embedded\ngatehousetest\n" {
+		t.Errorf("these import miniredis, want embedded and gatehousetest alone:\n%s", importers)
 	}
 	for _, used := range []string{"../ginmw", "../echomw", "../nethttpmw", "../config", "../deferred"} {
 		output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", used).Output()

@@ -9,47 +9,69 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestTheWorkflowRunsWhatIsThere: the workflow may only read, its actions are pinned by commit, its jobs end,
-// and what it runs is in the repository.
-func TestTheWorkflowRunsWhatIsThere(t *testing.T) {
-	var workflow struct {
-		Permissions map[string]string
-		Jobs        map[string]struct {
-			Timeout int `yaml:"timeout-minutes"`
-			Steps   []struct{ Uses, Run string }
-		}
+// workflow is what these tests read of a file of .github/workflows.
+type workflow struct {
+	Jobs map[string]struct {
+		Timeout int `yaml:"timeout-minutes"`
+		Steps   []struct{ Uses, Run string }
 	}
-	text := read(t, root+"/.github/workflows/ci.yml")
-	if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
+}
+
+// TestTheWorkflowRunsWhatIsThere: the workflow may only read, and what it runs is in the repository.
+func TestTheWorkflowRunsWhatIsThere(t *testing.T) {
+	var ci struct {
+		workflow    `yaml:",inline"`
+		Permissions map[string]string
+	}
+	if err := yaml.Unmarshal([]byte(read(t, root+"/.github/workflows/ci.yml")), &ci); err != nil {
 		t.Fatal(err)
 	}
-	if len(workflow.Permissions) != 1 || workflow.Permissions["contents"] != "read" {
-		t.Errorf("permissions %v", workflow.Permissions)
+	if len(ci.Permissions) != 1 || ci.Permissions["contents"] != "read" {
+		t.Errorf("permissions %v", ci.Permissions)
 	}
-	makefile, commit, runs := read(t, root+"/Makefile"), regexp.MustCompile(`^[\w/-]+@[0-9a-f]{40}$`), ""
-	for name, job := range workflow.Jobs {
-		if job.Timeout < 1 || job.Timeout > 60 {
-			t.Errorf("%s ends after %d minutes", name, job.Timeout)
-		}
+	makefile, runs := read(t, root+"/Makefile"), ""
+	for name, job := range ci.Jobs {
 		for _, step := range job.Steps {
-			switch target, isMake := strings.CutPrefix(step.Run, "make "); {
-			case step.Uses != "":
-				if !commit.MatchString(step.Uses) {
-					t.Errorf("%s uses %s, which is no commit", name, step.Uses)
-				}
-			case isMake:
-				if !strings.Contains(makefile, "\n"+target+": ") {
-					t.Errorf("%s: there is no make %s", name, target)
-				}
-			default:
-				read(t, filepath.Join(root, step.Run))
+			if step.Run == "" {
+				continue
 			}
 			runs += step.Run + "\n"
+			program, argument, _ := strings.Cut(step.Run, " ")
+			if program != "make" {
+				read(t, filepath.Join(root, program))
+			} else if !strings.Contains(makefile, "\n"+argument+": ") {
+				t.Errorf("%s: there is no make %s", name, argument)
+			}
 		}
 	}
-	for _, need := range []string{".ci/run\n", "make vulnerabilities\n"} {
+	for _, need := range []string{".ci/run\n", "make vulnerabilities\n", "scripts/go-versions ${{ matrix.release }}\n"} {
 		if !strings.Contains(runs, need) {
 			t.Errorf("the workflow does not run %s", need)
+		}
+	}
+}
+
+// TestWorkflowsArePinnedAndEnd: the actions of each workflow are pinned by commit, and its jobs end.
+func TestWorkflowsArePinnedAndEnd(t *testing.T) {
+	files, err := filepath.Glob(root + "/.github/workflows/*.yml")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	commit := regexp.MustCompile(`^[\w/-]+@[0-9a-f]{40}$`)
+	for _, file := range files {
+		var flow workflow
+		if err := yaml.Unmarshal([]byte(read(t, file)), &flow); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for name, job := range flow.Jobs {
+			if job.Timeout < 1 || job.Timeout > 60 {
+				t.Errorf("%s: %s ends after %d minutes", file, name, job.Timeout)
+			}
+			for _, step := range job.Steps {
+				if step.Uses != "" && !commit.MatchString(step.Uses) {
+					t.Errorf("%s: %s uses %s, which is no commit", file, name, step.Uses)
+				}
+			}
 		}
 	}
 }
