@@ -56,12 +56,14 @@ func (l *logged) count(text string) int {
 
 const onlyMessages = time.Hour // between two looks
 
-func start(t *testing.T, rdb script.Client, prefix string, looks time.Duration) *process {
+func start(t *testing.T, rdb script.Client, prefix string, looks time.Duration, options ...core.Option,
+) *process {
 	t.Helper()
 	key := func(r *keyfuncs.Request) (string, error) { return r.Header.Get("Key"), nil }
 	p := &process{t: t, log: &logged{}, rollout: nethttpmw.Shadow(), list: keyfuncs.NewList(key, "eve")}
-	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(10*time.Second),
-		core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.NewTextHandler(p.log, nil))))
+	gate := core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(10 * time.Second),
+		core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.NewTextHandler(p.log, nil)))},
+		options...)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	p.desk = newDesk(ctx, gate, "desk", looks)

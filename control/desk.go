@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,7 +38,7 @@ type Desk struct {
 	lost    bool              // Redis has lost some of them, which is logged and not mended yet
 	decided []Decision        // those that are not withdrawn
 	latest  int64             // the greatest ID that was heard of
-	known   string            // the last change that decided has
+	known   string            // the version of the root that was read last
 	next    int64             // when the next decision ends, by the server's clock; 0: none does
 	server  int64             // its clock when it was read last, milliseconds since 1970; 0: never
 	at      time.Time         // and that of the process
@@ -129,7 +130,7 @@ func (d *Desk) set(ctx context.Context, op string, x Decision, who, why string) 
 		}
 		_, err := d.Engine().RunWithin(ctx, d.Engine().SettleTimeout(), setScript, []string{d.root, d.audit},
 			x.field(), x.Value, who, why, strings.TrimSpace(op+" "+x.Value), x.field(), until, d.channel,
-			d.lastID(), d.Engine().ScriptNow(time.Millisecond))
+			d.lastID(), d.Engine().ScriptNow(time.Millisecond), rand.Text())
 		if err == nil {
 			_ = d.read(ctx, false) // else the process hears of it as the others do
 		}

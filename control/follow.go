@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -128,7 +129,7 @@ func (d *Desk) read(ctx context.Context, whole bool) error {
 func (d *Desk) ask(ctx context.Context, whole bool) (changed bool, err error) {
 	known := d.known
 	if whole {
-		known = "-" // no change has this ID
+		known = "-" // which is no version
 	}
 	value, err := d.Engine().RunWithin(ctx, min(readMost, d.Engine().SettleTimeout()), readScript,
 		[]string{d.root, d.audit}, known, d.Engine().ScriptNow(time.Millisecond))
@@ -159,7 +160,8 @@ func (d *Desk) ask(ctx context.Context, whole bool) (changed bool, err error) {
 	}
 	lost := d.merge(heard, now)
 	d.server, d.at, d.known = now, d.Engine().Now(), last
-	if id, err := strconv.ParseInt(last, 10, 64); err == nil {
+	greatest, _, _ := strings.Cut(last, " ")
+	if id, err := strconv.ParseInt(greatest, 10, 64); err == nil {
 		d.latest = max(d.latest, id)
 	}
 	return true, d.putBack(ctx, lost)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,7 +63,7 @@ func (d *Desk) putBack(ctx context.Context, lost map[string]record) error {
 	}
 	d.known = "-" // all is read again, and so is what others put back
 	args := []any{d.channel, RestoredBy, "Redis had lost it", strconv.FormatInt(d.latest, 10),
-		d.Engine().ScriptNow(time.Millisecond)}
+		d.Engine().ScriptNow(time.Millisecond), rand.Text()}
 	for _, field := range slices.Sorted(maps.Keys(lost)) {
 		args = append(args, field, lost[field].text)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
@@ -151,6 +152,41 @@ func TestWhatIsDecidedAfterALossWins(t *testing.T) {
 		}
 		if one.log.count(lostLine)+two.log.count(lostLine) != 1 || fresh.log.count(lostLine) != 0 {
 			t.Error("want one line, of the process that saw the loss")
+		}
+	})
+}
+
+// TestWhatReplacesALostStateIsNoticed: what was put back, or decided anew, by a process that had not heard the
+// last decision, had the version that the other process knew, if the clock was set back or stood still. So that
+// process read nothing: it did not obey, and did not put back the later decision.
+func TestWhatReplacesALostStateIsNoticed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := core.WithClock(func() time.Time { return time.UnixMilli(1_800_000_000_000) })
+		one := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages, clock)
+		two := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages, clock)
+		first, later := forAnn, forAnn
+		later.Value = "700/h"
+		one.decide(first)
+		two.decide(later) // the last one by its version alone
+		for _, replace := range []func(){
+			func() { _ = one.desk.read(t.Context(), false) },
+			func() { one.decide(tenth) },
+		} {
+			if err := b.Client.Del(t.Context(), one.desk.root, one.desk.audit).Err(); err != nil {
+				t.Fatal(err)
+			}
+			replace()
+			for _, p := range []*process{two, one} {
+				if err := p.desk.read(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if one.max("ann") != 700 || two.max("ann") != 700 {
+				t.Errorf("ann has %d and %d, want 700 of the later decision", one.max("ann"), two.max("ann"))
+			}
+		}
+		if two.shares() != "true 100 10" {
+			t.Errorf("the second process does not obey what was decided anew: %s", two.shares())
 		}
 	})
 }

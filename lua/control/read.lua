@@ -2,9 +2,9 @@
 --
 -- KEYS  1 root   as in set
 --       2 audit  as in set
--- ARGV  1 known  the ID of the last change that the process knows; empty: it knows that there is none
+-- ARGV  1 known  the version that the process has read; empty: it knows that there is none
 --       2 now    milliseconds since 1970; absent or empty: the server's clock
--- Returns now, or {now, field, value, ...} where the last change is another
+-- Returns now, or {now, field, value, ...} where the root has another version
 
 local root, now = KEYS[1], tonumber(ARGV[2])
 -- shared clock

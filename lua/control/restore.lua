@@ -5,7 +5,8 @@
 --       2 who, 3 why  for the audit
 --       4 known    the greatest ID that the process knows
 --       5 now      milliseconds since 1970; absent or empty: the server's clock
---       6 field, 7 value, ...  as they were in the root
+--       6 word     one that no other call has
+--       7 field, 8 value, ...  as they were in the root
 -- Returns how many it put back
 
 local root, audit, now, put = KEYS[1], KEYS[2], tonumber(ARGV[5]), 0
@@ -18,7 +19,7 @@ end
 local function inForce(ends)
   return ends == '0' or ends and ends + 0 > now
 end
-for n = 6, #ARGV, 2 do
+for n = 7, #ARGV, 2 do
   local field, value = ARGV[n], ARGV[n + 1]
   local ends, id, text = string.match(value, '^(%d+) (%d+) (.*)$')
   local old, since = string.match(redis.call('HGET', root, field) or '', '^(%d+) (%d+)')
@@ -35,8 +36,8 @@ for n = 6, #ARGV, 2 do
   end
 end
 if put > 0 then
-  local last = math.max(redis.call('HGET', root, '=') or 0, ARGV[4])
-  redis.call('HSET', root, '=', string.format('%.0f', math.max(now, last + 1)))
+  local last = math.max(string.match(redis.call('HGET', root, '=') or '0', '^%d+'), ARGV[4])
+  redis.call('HSET', root, '=', string.format('%.0f ', math.max(now, last + 1)) .. ARGV[6])
   redis.call('PEXPIRE', root, '63244800000')
   redis.call('PEXPIRE', audit, '31622400000')
 end

@@ -2,7 +2,9 @@
 --
 -- KEYS  1 root     hash: field -> until when (0: for ever), and what is decided. "=" is the guard's own.
 --                  With a channel, the ID of the change stands between the two, and "=" has the greatest
---                  ID. What was withdrawn is over and has no text. What is over stays for 30 days
+--                  ID and the word of the last call: together the version of the root, which no other
+--                  state has had. What was withdrawn is over and has no text. What is over stays for
+--                  30 days
 --       2 audit    stream: the last 1,000 or so changes, with who, why, what, path and until
 -- ARGV  1 field    of the root
 --       2 value    its text: with a channel, without until; empty: none
@@ -10,6 +12,7 @@
 --       8 channel  on which the processes that follow hear of the change; absent: none
 --       9 known    the greatest ID that the process knows; absent: none
 --       10 now     milliseconds since 1970; absent or empty: the server's clock
+--       11 word    one that no other call has; with a channel
 -- Returns 1
 
 local root, audit, channel, now = KEYS[1], KEYS[2], ARGV[8] or '', tonumber(ARGV[10])
@@ -36,10 +39,10 @@ for n = 1, #all, 2 do
 end
 if channel ~= '' then
   -- A change is later than all before it, whatever the clock says.
-  local last = math.max(redis.call('HGET', root, '=') or 0, tonumber(ARGV[9]) or 0)
+  local last = math.max(string.match(redis.call('HGET', root, '=') or '0', '^%d+'), tonumber(ARGV[9]) or 0)
   local id = string.format('%.0f', math.max(now, last + 1))
   local ends = ARGV[2] == '' and string.format('%.0f', now) or ARGV[7]
-  redis.call('HSET', root, ARGV[1], ends .. ' ' .. id .. ' ' .. ARGV[2], '=', id)
+  redis.call('HSET', root, ARGV[1], ends .. ' ' .. id .. ' ' .. ARGV[2], '=', id .. ' ' .. ARGV[11])
 elseif ARGV[2] == '' then
   redis.call('HDEL', root, ARGV[1])
 else
