@@ -144,7 +144,7 @@ func required(err error) error {
 	}
 	why := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keyfuncs: "), "Require: ")
 	why = strings.ReplaceAll(why, "\n", " ") // an application's own function may have several lines
-	return &failure{call: "Require", why: why, kind: ErrRequired, field: FieldOf(err)}
+	return &failure{call: "Require", of: FunctionOf(err), why: why, kind: ErrRequired, field: FieldOf(err)}
 }
 
 // Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. Use it for API

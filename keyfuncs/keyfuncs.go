@@ -67,6 +67,7 @@ var ErrTooLarge = errors.New("keyfuncs: too large")
 // failure is the one error type of the package. Its text does not repeat the text of the sentinel it wraps.
 type failure struct {
 	call string // the function as the user wrote it: Param("poll")
+	of   string // and the one that it has taken
 	why  string
 	kind error // ErrMissing, ErrMalformed, ErrRequired or ErrTooLarge
 	// field is what clients call what they have left out: see FieldOf.
@@ -87,6 +88,9 @@ func FunctionOf(err error) string {
 		return "FirstOf(" + strings.Join(calls, ", ") + ")"
 	}
 	if f := (*failure)(nil); errors.As(err, &f) {
+		if f.of != "" {
+			return f.call + "(" + f.of + ")"
+		}
 		return f.call
 	}
 	return ""

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +58,10 @@ type explainedRule struct {
 	Kind  string `json:"kind"`
 	// Asked reports whether the guard is asked at all.
 	Asked    bool            `json:"asked"`
-	Reason   core.Reason     `json:"reason,omitempty"` // of a refusal
+	Reason   core.Reason     `json:"reason,omitempty"`   // of a refusal
+	Key      string          `json:"key,omitempty"`      // what refused, if not the guard: see core.Event.Key
+	Function string          `json:"function,omitempty"` // and its key function
+	Try      []string        `json:"try,omitempty"`      // the flags that give what it did not find
 	Actor    string          `json:"actor,omitempty"`
 	Resource string          `json:"resource,omitempty"`
 	Item     string          `json:"item,omitempty"`
@@ -192,6 +197,14 @@ type explainer struct {
 	config *config.Config
 	dry    *config.Set
 	live   *config.Set // nil without a Redis
+	unmade core.Event  // the last refusal without a decision
+}
+
+// Observe implements core.Observer.
+func (x *explainer) Observe(_ context.Context, e core.Event) {
+	if e.Op == "refuse" {
+		x.unmade = e
+	}
 }
 
 func (f *explainFlags) explainer(
@@ -213,7 +226,7 @@ func (f *explainFlags) explainer(
 func (x *explainer) record(r *recorder) (*config.Set, error) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // r answers, no connection is made
 	rdb.AddHook(r)
-	engine, err := newEngine(rdb, x.flags.prefix, time.Minute) // nobody is waited for
+	engine, err := newEngine(rdb, x.flags.prefix, time.Minute, x) // nobody is waited for
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +297,12 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 	says.Asked = g.asked
 	if refusal != nil {
 		says.Reason = refusal.Reason
+		if !g.asked {
+			says.Key, says.Function = x.unmade.Key, x.unmade.Function
+			if refusal.Reason == nethttpmw.ReasonNoKey {
+				says.Try = givenBy(x.unmade.Function)
+			}
+		}
 	} else {
 		defer passage.Abort()
 	}
@@ -300,6 +319,41 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 	says.Keys, err = x.keysOf(ctx, g.Name(), a)
 	return says, err
 }
+
+// givenBy returns the flags that give a request what a key function looks for.
+func givenBy(function string) (flags []string) {
+	for _, call := range keyCall.FindAllStringSubmatch(function, -1) {
+		switch name, argument := call[1], call[2]; name {
+		case "User":
+			flags = append(flags, "-user "+argument+"=VALUE")
+		case "Route", "Param":
+			flags = append(flags, "-route 'METHOD /PATTERN', as the program mounts it")
+		case "Query":
+			flags = append(flags, "-request 'METHOD /PATH?"+argument+"=VALUE'")
+		case "Header":
+			flags = append(flags, "-H '"+argument+": VALUE'")
+		case "Cookie":
+			flags = append(flags, "-H 'Cookie: "+argument+"=VALUE'")
+		case "IdempotencyKey":
+			flags = append(flags, `-H 'Idempotency-Key: "VALUE"'`)
+		case "BasicAuth":
+			flags = append(flags, "-H 'Authorization: Basic BASE64'")
+		case "Form":
+			flags = append(flags, "-H 'Content-Type: application/x-www-form-urlencoded' -body '"+argument+"=VALUE'")
+		case "JSON":
+			flags = append(flags, "-H 'Content-Type: application/json' -body 'OBJECT'")
+		case "IP":
+			flags = append(flags, "-remote ADDRESS")
+		}
+	}
+	if len(flags) == 0 {
+		flags = append(flags, "-key NAME=VALUE, with the name that the file has")
+	}
+	return flags
+}
+
+// keyCall finds the calls in the text of a key function: FirstOf(User("uid"), Cookie("sid")).
+var keyCall = regexp.MustCompile(`(\w+)\((?:"([^"]*)"|[^()]*)\)`)
 
 // keysOf returns the keys of a check. Where the request has no operation ID, a guard makes one, which differs
 // between processes: of a key that contains it, the text before it is shown, and a star.
@@ -368,6 +422,12 @@ func (r explainedRule) write(w io.Writer) {
 	if !r.Asked {
 		if r.Reason != "" {
 			line("refused", "%s: the guard is not asked", r.Reason)
+			if r.Key != "" {
+				line("by", "%s %s", r.Key, cmp.Or(r.Function, "(a function of the program)"))
+			}
+			for _, flag := range r.Try {
+				line("try", "%s", flag)
+			}
 		} else {
 			line("passes", "without being counted")
 		}

@@ -116,6 +116,29 @@ func TestExplainWithARedisSaysWhatItIsNow(t *testing.T) {
 		want(t, 0, "now       stock 7: left 7, held 0, sold 0\n", "")
 }
 
+// TestExplainNamesWhatTheRequestLacks: it said no_key, but not of which key function, and by which flag the
+// request gets it.
+func TestExplainNamesWhatTheRequestLacks(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"{header: X-Api-Key}": `Header("X-Api-Key")` + "\n    try       -H 'X-Api-Key: VALUE'\n",
+		"{cookie: sid}":       `Cookie("sid")` + "\n    try       -H 'Cookie: sid=VALUE'\n",
+		"{query: token}":      `Query("token")` + "\n    try       -request 'METHOD /PATH?token=VALUE'\n",
+		"basic_auth":          "BasicAuth()\n    try       -H 'Authorization: Basic BASE64'\n",
+		"{json: {max_bytes: 99, member: [a, b]}}": "\n    try       -H 'Content-Type: application/json' -body 'OBJECT'\n",
+		"own":                       "(a function of the program)\n    try       -key NAME=VALUE, with",
+		"{require: {header: X-Id}}": `Require(Header("X-Id"))` + "\n    try       -H 'X-Id: VALUE'\n",
+		"{first_of: [{user: uid}, {cookie: sid}]}": `FirstOf(User("uid"), Cookie("sid"))` +
+			"\n    try       -user uid=VALUE\n    try       -H 'Cookie: sid=VALUE'\n",
+	} {
+		file := rulesFile(t, "guards: {site: {sliding_window: {limits: 3/min}}}\n"+
+			"rules: {api: [{guard: site, who: "+key+"}]}\n")
+		got := gatehouse(t, nil, "", "explain", file, "-key", "own", "-request", "POST /")
+		got.want(t, 0, "    by        who ", "")
+		got.want(t, 0, want, "")
+	}
+}
+
 func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
 	t.Parallel()
 	file := rulesFile(t, someRules)
@@ -126,6 +149,15 @@ func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
 		want(t, 0, "passes    without being counted\n", "")
 	run("-rules", "api", "-route", "/{x...}").want(t, 0, "refused   no_key: the guard is not asked\n", "")
 	run("-rules", "api", "-route", "/{x...}").want(t, 0, "the request gets 400 Bad Request\n", "")
+	run("-rules", "api", "-route", "/{x...}").
+		want(t, 0, "    by        who User(\"uid\")\n    try       -user uid=VALUE\n", "")
+	run("-rules", "voting", "-request", "POST /polls/1/votes", "-user", "uid=ann").
+		want(t, 0, "    by        what Param(\"poll\")\n    try       -route 'METHOD /PATTERN', as the program", "")
+	run("-rules", "voting", "-request", "POST /polls/1/votes", "-route", "POST /polls/{poll}/votes",
+		"-user", "uid=ann").want(t, 0, "-body 'choice=VALUE'\n", "")
+	run("-json", "-rules", "api").want(t, 0, `"try": [
+            "-user uid=VALUE"
+          ],`, "")
 	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=paid").
 		want(t, 0, "at first  ok, 8 of 9 left with this request\n", "")
 	run("-rules", "api", "-route", "/{x...}", "-user", "uid=a", "-user", "plan=gold").

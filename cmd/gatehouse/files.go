@@ -137,7 +137,7 @@ func checkFile(file string, own []config.Option) (checked, error) {
 		result.Guards, result.Lists = append(result.Guards, cfg.Guards()...), append(result.Lists, cfg.Lists()...)
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"}) // nobody calls it
 		defer rdb.Close()
-		engine, bad := newEngine(rdb, "gatehouse", time.Second)
+		engine, bad := newEngine(rdb, "gatehouse", time.Second, silent{})
 		if bad != nil {
 			return result, bad
 		}

@@ -68,7 +68,7 @@ func (f *redisFlags) connect(ctx context.Context, e *env) (*core.Engine, redis.U
 		}
 		return nil, nil, fmt.Errorf("cannot use the Redis at %s: %w", address, err)
 	}
-	engine, err := newEngine(rdb, f.prefix, f.timeout)
+	engine, err := newEngine(rdb, f.prefix, f.timeout, silent{})
 	if err != nil {
 		_ = rdb.Close()
 		return nil, nil, err
@@ -78,11 +78,11 @@ func (f *redisFlags) connect(ctx context.Context, e *env) (*core.Engine, redis.U
 
 // newEngine makes an engine that waits for Redis and reports errors to the caller only.
 func newEngine(
-	rdb redis.UniversalClient, prefix string, timeout time.Duration,
+	rdb redis.UniversalClient, prefix string, timeout time.Duration, observer core.Observer,
 ) (engine *core.Engine, err error) {
 	err = caught(func() {
 		engine = core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(timeout), core.WithoutBreaker(),
-			core.WithoutSharedCalls(), core.WithRefusalMemory(0), core.WithObserver(silent{}))
+			core.WithoutSharedCalls(), core.WithRefusalMemory(0), core.WithObserver(observer))
 	})
 	return engine, err
 }

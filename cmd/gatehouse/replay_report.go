@@ -73,6 +73,7 @@ func (c *ruleCounts) refusedActors() (n int) {
 // replayed is the result of the command replay.
 type replayed struct {
 	Rules       string         `json:"rules"`
+	Notes       []string       `json:"notes,omitempty"`
 	Logs        []replayedLog  `json:"logs"`
 	Requests    int            `json:"requests"`
 	From        time.Time      `json:"from"`
@@ -146,6 +147,9 @@ func (p *replayed) complete(r *replayer) {
 		return
 	}
 	p.NotReplayed = r.plan.skipped
+	if len(r.flags.mounts) == 0 && len(r.plan.lists) > 1 {
+		p.Notes = append(p.Notes, r.plan.alone())
+	}
 	for _, w := range r.worlds {
 		for _, one := range r.plan.results(w) {
 			one.Top = w.counts[ruleName{one.List, one.Guard}].top(r.flags.top)
@@ -170,6 +174,15 @@ func (p *replayed) complete(r *replayer) {
 			}
 		}
 	}
+}
+
+// alone says what the result is of where the program has several lists and no flag tells where.
+func (p *replayPlan) alone() string {
+	text := "each list was replayed on all requests, as if it were the only one: say where the program has them,"
+	for _, list := range p.lists {
+		text += " -mount '" + list.name + "=PATTERN'"
+	}
+	return text + ", without =PATTERN for one that all requests pass"
 }
 
 // results returns what the rules of a world have decided.
@@ -218,6 +231,9 @@ func share(part, whole int) string {
 // write writes the result as text.
 func (p *replayed) write(w io.Writer) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	for _, note := range p.Notes {
+		line("note       %s", printable(note))
+	}
 	for _, log := range p.Logs {
 		other := ""
 		if log.Other > 0 {
@@ -292,6 +308,9 @@ func (p *replayed) writeCSV(w io.Writer) error {
 	row := func(what string, r *replayedRule, actor string, requests, refused int, note string) {
 		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(actor), number(requests),
 			number(refused), number(r.WouldRefuse), number(r.ActorsRefused), note})
+	}
+	for _, note := range p.Notes {
+		row("note", &replayedRule{}, "", 0, 0, note)
 	}
 	for i := range p.Results {
 		r := &p.Results[i]

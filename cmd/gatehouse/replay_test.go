@@ -224,6 +224,32 @@ func TestReplaySaysWhomRulesWouldHaveRefused(t *testing.T) {
 	gatehouse(t, nil, "", "replay", "-sweep", "sight=5/m", rules, log).want(t, 2, "", `no guard "sight"`)
 }
 
+// TestReplaySaysThatListsWereAlone: a list for the login alone had 46.9 % refused, since all requests passed it,
+// and nothing said so.
+func TestReplaySaysThatListsWereAlone(t *testing.T) {
+	t.Parallel()
+	rules := rulesFile(t, "guards: {a: {sliding_window: {limits: 9/min}}, b: {sliding_window: {limits: 2/min}}}\n"+
+		"rules: {site: [{guard: a, who: ip}], login: [{guard: b, who: ip}]}\n")
+	var text strings.Builder
+	combinedLog(&text, 60, 2)
+	log := logFile(t, "access.log", text.String())
+	const note = "each list was replayed on all requests, as if it were the only one: say where the program " +
+		"has them, -mount 'site=PATTERN' -mount 'login=PATTERN', without =PATTERN for one that all requests pass"
+	got := gatehouse(t, nil, "", "replay", rules, log)
+	if first, _, _ := strings.Cut(got.out, "\n"); got.code != 0 || first != "note       "+note {
+		t.Errorf("exit code %d, the first line is %q", got.code, first)
+	}
+	inJSON := gatehouse(t, nil, "", "replay", "-json", rules, log).parse(t)["notes"]
+	if fmt.Sprint(inJSON) != "["+note+"]" {
+		t.Errorf("JSON has %v", inJSON)
+	}
+	gatehouse(t, nil, "", "replay", "-csv", rules, log).want(t, 0, "\nnote,,,,,0,0,0,0,\"each list was ", "")
+	mounted := gatehouse(t, nil, "", "replay", "-mount", "site", "-mount", "login=POST /login", rules, log)
+	if mounted.code != 0 || strings.Contains(mounted.out, "as if it were") {
+		t.Errorf("exit code %d, with mounts: %s", mounted.code, mounted.out)
+	}
+}
+
 // TestReplaySaysWhatALogDoesNotTell names what each rule reads that the log lacks, and what became of it.
 func TestReplaySaysWhatALogDoesNotTell(t *testing.T) {
 	t.Parallel()

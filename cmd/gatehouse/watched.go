@@ -31,6 +31,15 @@ type watched struct {
 // Describe implements kit.Describer.
 func (g *watched) Describe() kit.Description { return kit.DescriptionOf(g.Guard) }
 
+// Engine is that of the guard, whose observer hears of refusals without a decision.
+func (g *watched) Engine() *core.Engine {
+	own, ok := g.Guard.(interface{ Engine() *core.Engine })
+	if !ok {
+		return nil
+	}
+	return own.Engine()
+}
+
 // Check implements core.Guard. The second time it answers as the first time.
 func (g *watched) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	if !g.asked {
