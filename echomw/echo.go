@@ -142,6 +142,10 @@ func Take(c echo.Context, guard string) (core.Decision, bool) {
 	return nethttpmw.Take(c.Request().Context(), guard)
 }
 
+// TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room: see
+// [nethttpmw.TokenOf].
+func TokenOf(c echo.Context, guard string) string { return nethttpmw.TokenOf(c.Request(), guard) }
+
 // Spend adds to what the request has really cost under the named rate limit: see [nethttpmw.Spend].
 func Spend(c echo.Context, guard string, n int64) error {
 	return nethttpmw.Spend(c.Request().Context(), guard, n)

@@ -228,3 +228,15 @@ func TestPreIsTooEarlyForRoutes(t *testing.T) {
 	}
 	log.Want(t, "GH005")
 }
+
+// TestTheTokenIsAtHandWithoutARule: a handler that no rule of the room is in front of finds the visitor's pass.
+func TestTheTokenIsAtHandWithoutARule(t *testing.T) {
+	e := newEcho()
+	e.POST("/paid", func(c echo.Context) error { return c.String(http.StatusOK, echomw.TokenOf(c, "shop")) })
+	r := httptest.NewRequest(http.MethodPost, "/paid", http.NoBody)
+	r.Header.Set("Gatehouse-Token", "shop=the%20pass")
+	w := httptest.NewRecorder()
+	if e.ServeHTTP(w, r); w.Body.String() != "the pass" {
+		t.Errorf("the token is %q", w.Body)
+	}
+}

@@ -153,3 +153,15 @@ func TestCopiesOfTheContextHaveTheDecisions(t *testing.T) {
 		t.Errorf("%+v, %v, want one unit held", status, err)
 	}
 }
+
+// TestTheTokenIsAtHandWithoutARule: a handler that no rule of the room is in front of finds the visitor's pass.
+func TestTheTokenIsAtHandWithoutARule(t *testing.T) {
+	engine := gin.New()
+	engine.POST("/paid", func(c *gin.Context) { c.String(http.StatusOK, ginmw.TokenOf(c, "shop")) })
+	r := httptest.NewRequest(http.MethodPost, "/paid", http.NoBody)
+	r.Header.Set("Gatehouse-Token", "shop=the%20pass")
+	w := httptest.NewRecorder()
+	if engine.ServeHTTP(w, r); w.Body.String() != "the pass" {
+		t.Errorf("the token is %q", w.Body)
+	}
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/perip"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -17,7 +18,9 @@ import (
 // share one budget. Until Redis is back after an outage, each process counts for itself.
 //
 // An engine has one: PerIP panics when it is called twice with an engine. To guard several groups of routes,
-// keep the middleware in a variable; for another limit, or several, write the rule.
+// keep the middleware in a variable; for another limit, or several, write the rule:
+//
+//	ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "login", limit.PerMinute(5)), Who: keyfuncs.IP()}
 func PerIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) func(http.Handler) http.Handler {
-	return HTTP(Rule{Guard: limit.NewSlidingWindow(gate, "per-ip", at), Who: keyfuncs.IP(trusted...)})
+	return HTTP(Rule{Guard: perip.New(gate, at), Who: keyfuncs.IP(trusted...)})
 }

@@ -99,7 +99,7 @@ func oneLinePerAddress(s *scene) {
 	ask(behind, "203.0.113.9", "203.0.113.8", 200)
 
 	twice := panicked(func() { s.framework.PerIP(gate, limit.PerHour(1)) })
-	for _, want := range []string{`"per-ip"`, "use one guard in both places"} {
+	for _, want := range []string{`"per-ip"`, "use one guard in both places", `limit.NewSlidingWindow(gate, "login"`} {
 		if !strings.Contains(twice, want) {
 			s.Errorf("PerIP twice panics with %q, want %q in it", twice, want)
 		}
