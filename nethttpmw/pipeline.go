@@ -300,6 +300,7 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
 		reason = ReasonInvalid
 	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = ReasonNoKey
+		r.logins.missed(ctx, r, err)
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}

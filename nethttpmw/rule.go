@@ -300,6 +300,7 @@ type mounted struct {
 	sameDefer bool // as the last rule in front that has one: it is asked once per request
 
 	failures warn.Sample[failure] // of the key functions
+	logins   *logins              // nil: Who needs no login
 }
 
 // mount checks a rule and asks its guard once for what the pipeline needs to know.
@@ -317,6 +318,7 @@ func mount(rule Rule) (*mounted, error) {
 	m.local, _ = rule.Guard.(kit.LocalGuard)
 	m.holder, _ = rule.Guard.(kit.Holder)
 	m.runs, m.readsBody = runsOf(&rule), rule.readsBody(m.which())
+	m.logins = loginsOf(rule.Who)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
 	}
@@ -410,6 +412,7 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		}
 		return a, err
 	}
+	r.logins.found()
 	if a.Resource, err = text("what", r.What, req); err != nil {
 		return a, err
 	}

@@ -125,7 +125,7 @@ func TestPathsAreJoinedTexts(t *testing.T) {
 // TestNamesakesOfOrganisationsAreApart: bans and roll-outs are of the whole path.
 func TestNamesakesOfOrganisationsAreApart(t *testing.T) {
 	b := redistest.Mini(t)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix))
+	gate := guardtest.NewEngine(b)
 	app := nethttpmw.HTTP(nethttpmw.Rule{Guard: newLeveled(2), Who: keyfuncs.Header("X-User"),
 		Under: []keyfuncs.Func{orgHeader},
 		Bans:  bans.New(gate, "bans", bans.Options{Refusals: 2, Period: time.Hour, First: time.Hour}),

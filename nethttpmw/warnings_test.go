@@ -52,3 +52,43 @@ func TestKeyFunctionsWarnWhereTheEngineLogs(t *testing.T) {
 		t.Errorf("the other engine: %q, elsewhere: %q", other.String(), elsewhere)
 	}
 }
+
+// TestARuleWithoutALoginWarns: User("uid") without a login in front refused everybody, with one line at INFO.
+// Where one request has had a user, strangers are what they seem.
+func TestARuleWithoutALoginWarns(t *testing.T) {
+	for name, test := range map[string]struct {
+		who   keyfuncs.Func
+		noKey nethttpmw.NoKey
+		first string // the user of the first request
+		n     int
+		warns bool
+	}{
+		"no login":           {who: keyfuncs.User("uid"), n: 16, warns: true},
+		"hashed":             {who: keyfuncs.Hash(keyfuncs.User("uid")), n: 16, warns: true},
+		"fewer":              {who: keyfuncs.User("uid"), n: 15},
+		"a login":            {who: keyfuncs.User("uid"), first: "ann", n: 40},
+		"another key":        {who: keyfuncs.Header("X-Api-Key"), n: 40},
+		"passed":             {who: keyfuncs.User("uid"), noKey: nethttpmw.NoKeySkip, n: 40},
+		"addresses as well":  {who: keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.IP()), n: 40},
+		"a param is missing": {who: keyfuncs.Param("uid"), n: 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			warn.Loginless.Forget()
+			t.Cleanup(warn.Loginless.Forget)
+			var log bytes.Buffer
+			gate := core.NewMemory(core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			app := nethttpmw.HTTP(nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "api", limit.PerHour(99)),
+				Who: test.who, NoKey: test.noKey})(http.NotFoundHandler())
+			for i := range test.n {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				if i == 0 && test.first != "" {
+					r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", test.first))
+				}
+				app.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			if told := strings.Contains(log.String(), "code=GH013"); told != test.warns {
+				t.Errorf("warned: %v, the log: %s", told, log.String())
+			}
+		})
+	}
+}

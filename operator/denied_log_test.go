@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -62,7 +63,7 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
 	logged := &lines{}
 	b := redistest.Mini(t)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix),
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
 		core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
 	desk := operator.New(operator.Options{
 		Guards: []core.Guard{limit.NewSlidingWindow(gate, "limit", limit.PerHour(2))},

@@ -20,7 +20,8 @@ import (
 // left was shown as limited, with limit 1 and none left.
 func TestPeekOfALimitWithTiersAsksForTheTier(t *testing.T) {
 	b := redistest.Mini(t)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(ignore{}))
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(ignore{}),
+		core.WithDeadline(10*time.Second))
 	file := `
 guards:
   api: {sliding_window: {tiers: {by: {header: X-Plan}, of: {pro: 30/min, staff: unlimited}, others: 1/min}}}

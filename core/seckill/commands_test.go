@@ -32,7 +32,7 @@ func TestSeckillCommandsOfAReservation(t *testing.T) {
 	}
 	const buyers = 40
 	for name, options := range map[string]Options{"outbox": {}, "none": {NoOutbox: true}} {
-		g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{})), name, options)
+		g := New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "gatehouse"}), name, options)
 		openSale(t, g, "tv", Sale{Stock: buyers + 1})
 		buyer := 0
 		buy := func(want core.Reason) {

@@ -69,12 +69,16 @@ var (
 	// Broader: a rule in front has a broader key than one behind it.
 	Broader = &Warning{code: "GH012", anchor: "gh012",
 		text: "a limit is in front of a narrower one, so one client's burst has others refused: swap the rules"}
+	// Loginless: no request of a rule has had the user that its key function reads.
+	Loginless = &Warning{code: "GH013", anchor: "gh013",
+		text: "no request has had the user that a rule wants, so all are refused: put the login around the rule, " +
+			"and have it store the user under that name"}
 )
 
 // All returns every warning.
 func All() []*Warning {
 	return []*Warning{Unread, Everybody, OneBucket, Twice, Unrouted, Untaken, Unknown, Nameless, Unsigned,
-		Preflight, Ticketless, Broader}
+		Preflight, Ticketless, Broader, Loginless}
 }
 
 // Code returns the warning's code, such as "GH001".

@@ -52,8 +52,7 @@ func TestAPollThatBeginsWhileItIsReadIsNotLost(t *testing.T) {
 				client.AddHook(before)
 				name := "v" + what
 				options := votes.Options{Poll: votes.Poll{Change: true}, Audit: true}
-				reader := New(core.New(client, core.WithPrefix(b.Prefix), core.WithObserver(guardtest.Ignore{})),
-					name, 3, options)
+				reader := New(guardtest.NewEngine(redistest.Backend{Client: client, Prefix: b.Prefix}), name, 3, options)
 				if err := reader.Engine().Preload(t.Context()); err != nil {
 					t.Fatal(err)
 				}
