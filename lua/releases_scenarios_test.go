@@ -54,6 +54,9 @@ var scenarios = []scenario{
 	{"lock", false, locks},
 	{"lock, in line", false, locksInLine},
 	{"delay queue", true, tasks},
+	{"budget", true, budgets},
+	{"desk", true, desks},
+	{"waiting room", true, rooms},
 }
 
 // limiter is what all limits have.

@@ -326,6 +326,9 @@ var mutations = []mutation{
 		"time[1] * 1000 + math.floor(time[2] / 1000)", "time[1] + 0", "now + lease", "now + lease / 1000"}},
 	{"lock", "a field renamed", "lock/*", []string{"'holder'", "'owner'"}},
 	{"delay queue", "a state renamed", "delay/*", []string{"'r'", "'w'"}},
+	{"budget", "a field renamed", "budget/*", []string{"'p'", "'q'"}},
+	{"desk", "another field of the version", "control/*", []string{"'='", "'#'"}},
+	{"waiting room", "a field renamed", "waitingroom/*", []string{"'base'", "'born'"}},
 }
 
 func (m mutation) apply(sources map[string]string) (changed map[string]string, found int) {
