@@ -26,8 +26,10 @@ import (
 //   - Commit is Confirm. Rollback gives back a reservation that nobody has sold, when all checks that were told of
 //     it have rolled back. Revoke does so too where the check has sold it and no other was told of it
 //   - Restock changes the stock once per ID, and takes only what is left
-//   - nobody gets a new unit of a sale that is closed; what was reserved in time is sold
-//   - a sale that was lost, discarded or kept for an hour is unknown, and all of it with it
+//   - nobody gets a new unit before the sale opens, or of one that is closed; what was reserved in time is sold
+//   - after Sweep, what is held is what has not ended
+//   - a sale that was lost or discarded, or that has neither changed nor been open for an hour, is unknown, and
+//     all of it with it
 //   - a call that did something, and arrives a second time, does nothing more
 func saleOf(name string, of func(p *place, name string) onSale) life {
 	return life{
@@ -58,13 +60,31 @@ func (l life) settled(units int) life {
 	return l
 }
 
+// timed is the life of a sale that opens and closes by the clock.
+func (l life) timed() life {
+	of := l.world
+	l.name += "-timed"
+	l.events = alphabet("ann ann-more bob confirm-ann cancel-ann open open-now sweep restock",
+		"at-opening before-opening at-closing before-closing at-hold close discard hour flush save load")
+	l.world = func(p *place) world {
+		w := of(p).(*saleWorld)
+		w.opensIn, w.closesIn = 10*time.Minute, 20*time.Minute
+		return w
+	}
+	l.row = row{}
+	return l
+}
+
 func sameSale(a, b string) bool { return a == b && (a == "flush" || a == "close" || a == "save") }
 
 var inOneBucket = saleOf("seckill", func(p *place, name string) onSale {
 	return seckill.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, seckill.Options{Keep: time.Hour})
 })
 
-var _ = explore(inOneBucket.settled(1))
+var (
+	_ = explore(inOneBucket.settled(1))
+	_ = explore(inOneBucket.timed())
+)
 
 var _ = explore(inOneBucket.with(row{
 	over:      "`Discard`; the end of `Keep`.",
@@ -80,6 +100,7 @@ var inTwoBuckets = saleOf("seckill-buckets", func(p *place, name string) onSale 
 var (
 	_ = explore(inTwoBuckets.settled(1))
 	_ = explore(inTwoBuckets.settled(2))
+	_ = explore(inTwoBuckets.timed())
 )
 
 var _ = explore(inTwoBuckets.with(row{
@@ -97,6 +118,7 @@ type onSale interface {
 	Restock(ctx context.Context, item, id string, units int64) (seckill.Status, error)
 	Close(ctx context.Context, item string) error
 	Discard(ctx context.Context, item string) error
+	Sweep(ctx context.Context, item string) (int, error)
 	Status(ctx context.Context, item string) (seckill.Status, error)
 }
 
@@ -107,6 +129,8 @@ type saleWorld struct {
 	of    func(p *place, name string) onSale
 	g     onSale
 	units int // on sale, and for each buyer
+	// After so long a sale opens and closes; 0: at once, and never.
+	opensIn, closesIn time.Duration
 
 	sold
 	saved  *sold
@@ -128,11 +152,12 @@ type toldOf struct {
 
 // sold is what was given to whom in one sale.
 type sold struct {
-	open, closed bool
-	stock        int
-	until        time.Time // it is kept
-	reservations map[string]reservation
-	restocked    map[string]bool
+	open, closed  bool
+	opens, closes time.Time
+	stock         int
+	until         time.Time // it is kept
+	reservations  map[string]reservation
+	restocked     map[string]bool
 }
 
 func (s *sold) clone() *sold {
@@ -154,7 +179,7 @@ var buyerOf = map[byte]string{'a': "ann", 'b': "bob"}
 func (w *saleWorld) begin(name string) {
 	w.g, w.sold, w.saved, w.asked = w.of(w.place, "s"+name), sold{}, nil, false
 	w.checks, w.last, w.beforeLast = nil, 0, 0
-	if _, err := w.putOnSale(); err != nil {
+	if _, err := w.putOnSale(w.opensIn, w.closesIn); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -178,18 +203,27 @@ func (w *saleWorld) given(buyer string) (all, own, held int) {
 	return all, own, held
 }
 
-func (w *saleWorld) changed() { w.until, w.changes = w.Now().Add(time.Hour), w.changes+1 }
+func (w *saleWorld) changed() {
+	w.until, w.changes = w.Now().Add(time.Hour), w.changes+1
+	if kept := w.closes.Add(time.Hour); kept.After(w.until) {
+		w.until = kept
+	}
+}
 
-func (w *saleWorld) putOnSale() (string, error) {
-	units := int64(w.units)
-	did, err := w.g.Open(context.Background(), "tv", seckill.Sale{Stock: units, PerBuyer: units, Hold: holdsFor})
+// putOnSale opens a sale that begins and ends after so long.
+func (w *saleWorld) putOnSale(opensIn, closesIn time.Duration) (string, error) {
+	sale := seckill.Sale{Stock: int64(w.units), PerBuyer: int64(w.units), Hold: holdsFor}
+	if closesIn > 0 {
+		sale.Opens, sale.Closes = w.Now().Add(opensIn), w.Now().Add(closesIn)
+	}
+	did, err := w.g.Open(context.Background(), "tv", sale)
 	if err != nil || did == w.open {
 		return "", broken("Open puts an item on sale if there is no sale of it", "%t, %v: there was one: %t", did,
 			err, w.open)
 	}
 	if did {
-		w.sold = sold{open: true, stock: w.units, reservations: map[string]reservation{},
-			restocked: map[string]bool{}}
+		w.sold = sold{open: true, opens: sale.Opens, closes: sale.Closes, stock: w.units,
+			reservations: map[string]reservation{}, restocked: map[string]bool{}}
 		w.changed()
 	}
 	return fmt.Sprint(did), nil
@@ -251,7 +285,15 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 	case "cancel-ann":
 		return w.cancel("a1")
 	case "open":
-		return w.putOnSale()
+		return w.putOnSale(w.opensIn, w.closesIn)
+	case "open-now":
+		return w.putOnSale(0, 0)
+	case "sweep":
+		return w.sweep()
+	case "at-opening", "before-opening":
+		return "", w.pass(w.opens, event == "before-opening")
+	case "at-closing", "before-closing":
+		return "", w.pass(w.closes, event == "before-closing")
 	case "restock":
 		return w.restock("more", 1)
 	case "take":
@@ -260,16 +302,18 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 		w.Pass(holdsFor)
 	case "before-hold":
 		w.Pass(holdsFor - time.Millisecond)
-	case "hour": // and a 64th of it
-		w.Pass(time.Hour + time.Hour/64)
-		w.sold = sold{}
+	case "hour": // and what keys may last longer
+		w.Pass(time.Hour + time.Hour/32)
+		if w.open && !w.Now().Before(w.until) {
+			w.sold = sold{}
+		}
 	case "close":
 		err := w.g.Close(ctx, "tv")
 		if errors.Is(err, seckill.ErrNoSale) == w.open || err != nil && w.open {
 			return "", broken("A sale can be closed", "%v", err)
 		}
-		if w.open && !w.closed {
-			w.closed = true
+		if w.open && !w.over() {
+			w.closed, w.closes = true, time.Time{}
 			w.changed()
 		}
 	case "discard":
@@ -293,6 +337,42 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 	return "", nil
 }
 
+// over reports whether the sale is closed, by somebody or by the clock.
+func (w *saleWorld) over() bool {
+	return w.closed || !w.closes.IsZero() && !w.Now().Before(w.closes)
+}
+
+// pass lets the time pass until a moment that is to come, or until just before it.
+func (w *saleWorld) pass(until time.Time, before bool) error {
+	if before {
+		until = until.Add(-time.Millisecond)
+	}
+	if !w.open || !until.After(w.Now()) {
+		return errImpossible
+	}
+	w.PassUntil(until)
+	return nil
+}
+
+func (w *saleWorld) sweep() (string, error) {
+	n, err := w.g.Sweep(context.Background(), "tv")
+	if err != nil || !w.open && n > 0 {
+		return "", broken("A sale can be swept, and nothing is found where there is none", "%d, %v", n, err)
+	}
+	if !w.open {
+		return "", nil
+	}
+	s, err := w.g.Status(context.Background(), "tv")
+	if _, _, held := w.given(""); err != nil || s.Held != int64(held) {
+		return "", broken("After Sweep, what is held is what has not ended", "%d were found, held are %d, %v, want %d", n,
+			s.Held, err, held)
+	}
+	if n > 0 {
+		w.changed()
+	}
+	return fmt.Sprint(n), nil
+}
+
 func (w *saleWorld) check(id string) (string, error) {
 	buyer := buyerOf[id[0]]
 	d, err := w.g.Check(context.Background(), core.Attempt{Actor: buyer, Resource: "tv", ID: id})
@@ -301,13 +381,15 @@ func (w *saleWorld) check(id string) (string, error) {
 	}
 	r := w.reservations[id]
 	all, own, _ := w.given(buyer)
-	want, fresh := core.ReasonOK, false
+	want, fresh, wait := core.ReasonOK, false, time.Duration(0)
 	switch {
 	case !w.open:
 		want = core.ReasonNotReady
 	case r.state == "sold" || r.state == "held" && w.Now().Before(r.ends):
-	case w.closed:
+	case w.over():
 		want = core.ReasonClosed
+	case w.Now().Before(w.opens):
+		want, wait = core.ReasonEarly, w.opens.Sub(w.Now())
 	case own >= w.units:
 		want = core.ReasonDuplicate
 	case all >= w.stock:
@@ -318,6 +400,9 @@ func (w *saleWorld) check(id string) (string, error) {
 	if d.Reason != want || d.Allowed != (want == core.ReasonOK) || d.Allowed && d.Kept != (r.state == "sold") {
 		return "", broken("A unit is held for who asks while one is left, and a buyer has one", "%s: %s, kept %t: want %s",
 			id, d.Reason, d.Kept, want)
+	}
+	if wait > 0 && d.RetryAfter != wait {
+		return "", broken("Who comes too early hears when the sale opens", "%s: %v, want %v", id, d.RetryAfter, wait)
 	}
 	if fresh {
 		r = reservation{"held", w.Now().Add(holdsFor), ""}
