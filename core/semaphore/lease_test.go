@@ -89,7 +89,7 @@ func TestLeaseIsLostWhileRedisStandsStill(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	b := redistest.Backend{Client: server.Client(t), Prefix: "gatehouse"}
-	e := guardtest.NewEngine(b, core.WithDeadline(100*time.Millisecond))
+	e := guardtest.NewEngine(b, core.WithDeadline(2*time.Second))
 	g := New(e, "s", Options{Max: 1, Lease: minLease})
 	d := guardtest.Check(t, g, ann)
 	held, stop := g.Hold(t.Context(), d)

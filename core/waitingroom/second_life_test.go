@@ -334,7 +334,7 @@ func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 	clock := guardtest.NewClock()
 	o := Options{Capacity: 1, Pass: time.Minute, Idle: 10 * time.Second, Poll: 4 * time.Second}
 	cut := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
-		core.WithDeadline(50*time.Millisecond)), o)
+		core.WithDeadline(300*time.Millisecond)), o)
 	g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), o)
 	tokens := fill(t, cut, "ann", "bob")
 	faults.Refuse(true)
