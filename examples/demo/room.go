@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"fmt"
@@ -202,7 +203,10 @@ func (c *crowd) draw(ctx context.Context, lobby time.Duration, send func(string,
 		return err
 	}
 	c.mu.Lock()
-	commitment := c.visitors[0].place.Commitment
+	commitment := ""
+	for i := range c.visitors { // whoever has come tells it
+		commitment = cmp.Or(commitment, c.visitors[i].place.Commitment)
+	}
 	c.mu.Unlock()
 	if err := c.rooms[0].Pause(ctx); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 var small = sizes{
 	Limit: 20, Window: 400 * time.Millisecond,
 	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: time.Second,
-	Visitors: 400, Capacity: 20, Lobby: 600 * time.Millisecond, Doors: 4 * time.Second,
+	Visitors: 400, Capacity: 20, Lobby: 2500 * time.Millisecond, Doors: 4 * time.Second,
 	Poll: time.Second, Pass: 2 * time.Second,
 	Span: time.Second, Hour: time.Second, Quiet: 4 * time.Second,
 	Tries: 120, Accounts: 80, Addresses: 10, Honest: 30, PerAddress: 4,
