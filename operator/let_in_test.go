@@ -2,13 +2,16 @@ package operator_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/gatehousetest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -48,5 +51,39 @@ func TestAClientIsLetInAgainInOneStep(t *testing.T) {
 			t.Errorf("%s: %d %s, %d records", at, w.Code, w.Body, changes)
 		}
 		gate.Allows(app, 2, from)
+	}
+}
+
+// TestPeopleReadAPathAndProgramsGetTheActor: "acme / bob" on the page, and in JSON the actor, by which an action
+// finds them.
+func TestPeopleReadAPathAndProgramsGetTheActor(t *testing.T) {
+	figures := new(operator.Figures)
+	gate := gatehousetest.New(t, core.WithObserver(figures))
+	plan := budget.New(gate.Engine, "plan", budget.Options{Levels: []string{"org", "user"},
+		Find: func([]string) ([]budget.Limit, error) { return []budget.Limit{{Max: 1, Window: time.Hour}}, nil }})
+	bob := core.Attempt{Actor: budget.Path("acme", "bob")}
+	for range 2 {
+		if _, err := plan.Check(t.Context(), bob); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages := operator.New(operator.Options{Guards: []core.Guard{plan}, Figures: figures,
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
+		Audit:     func(context.Context, operator.Event) error { return nil }})
+	d := &desk{T: t, Handler: pages}
+	actor, err := json.Marshal(bob.Actor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := d.send(get("/")); !strings.Contains(w.Body.String(), `"actor":`+string(actor)+",") {
+		t.Errorf("JSON has no %s: %s", actor, w.Body)
+	}
+	page := get("/")
+	page.Header.Set("Accept", "text/html")
+	if w := d.send(page); !strings.Contains(w.Body.String(), "<bdi>acme / bob</bdi>") {
+		t.Errorf("the page has no acme / bob: %s", w.Body)
+	}
+	if w := d.send(get("/plan/usage", "actor="+bob.Actor)); !strings.Contains(w.Body.String(), `"acme","bob"`) {
+		t.Errorf("by that actor an action finds %d %s", w.Code, w.Body)
 	}
 }

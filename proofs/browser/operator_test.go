@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -145,18 +146,26 @@ func TestAnOperatorConfirmsWhatCannotBeTakenBack(t *testing.T) {
 // TestTheListIsLive: the figures follow, and a text that an operator is typing stays.
 func TestTheListIsLive(t *testing.T) {
 	o := newOffice(t)
+	o.attempts(t, "bob")
 	b := open(t, views[2], o.home)
 	eval[bool](b, openForms)
 	b.act(chromedp.SendKeys(`form[action="sale/close"] input`, "half a na"))
+	const attempts = `document.querySelector('#limited-now [data-name="Attempts"]').textContent`
+	before := eval[string](b, attempts)
 	const field = `document.querySelector('form[action="sale/close"] input')`
 	const left = `[...document.querySelectorAll("dt")].find(e=>e.textContent==="left").nextSibling.textContent`
 	if got := eval[string](b, left); got != "100" {
 		t.Fatalf("%s are left", got)
 	}
+	o.attempts(t, "bob")
 	if _, err := o.sale.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"}); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually(left + `==="99"`)
+	b.eventually(attempts + "!==" + strconv.Quote(before))
+	if !eval[bool](b, `document.querySelector("#limited-now details").open`) {
+		t.Error("what a row has more is closed")
+	}
 	if got := eval[string](b, field+".value"); got != "half a na" {
 		t.Errorf("the field has %q", got)
 	}
