@@ -290,6 +290,7 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 	if err != nil {
 		return says, err
 	}
+	x.unmade = core.Event{}
 	passage, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
 	if g.err != nil {
 		return says, fmt.Errorf("ask Redis about guard %q: %w", g.Name(), g.err)
@@ -300,6 +301,7 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 		if !g.asked {
 			says.Key, says.Function = x.unmade.Key, x.unmade.Function
 			if refusal.Reason == nethttpmw.ReasonNoKey {
+				says.Function = cmp.Or(says.Function, "a function of the program")
 				says.Try = givenBy(x.unmade.Function)
 			}
 		}
@@ -423,7 +425,7 @@ func (r explainedRule) write(w io.Writer) {
 		if r.Reason != "" {
 			line("refused", "%s: the guard is not asked", r.Reason)
 			if r.Key != "" {
-				line("by", "%s %s", r.Key, cmp.Or(r.Function, "(a function of the program)"))
+				line("by", "%s", strings.TrimSpace(r.Key+" "+r.Function))
 			}
 			for _, flag := range r.Try {
 				line("try", "%s", flag)

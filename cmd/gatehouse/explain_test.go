@@ -126,7 +126,7 @@ func TestExplainNamesWhatTheRequestLacks(t *testing.T) {
 		"{query: token}":      `Query("token")` + "\n    try       -request 'METHOD /PATH?token=VALUE'\n",
 		"basic_auth":          "BasicAuth()\n    try       -H 'Authorization: Basic BASE64'\n",
 		"{json: {max_bytes: 99, member: [a, b]}}": "\n    try       -H 'Content-Type: application/json' -body 'OBJECT'\n",
-		"own":                       "(a function of the program)\n    try       -key NAME=VALUE, with",
+		"own":                       "a function of the program\n    try       -key NAME=VALUE, with",
 		"{require: {header: X-Id}}": `Require(Header("X-Id"))` + "\n    try       -H 'X-Id: VALUE'\n",
 		"{first_of: [{user: uid}, {cookie: sid}]}": `FirstOf(User("uid"), Cookie("sid"))` +
 			"\n    try       -user uid=VALUE\n    try       -H 'Cookie: sid=VALUE'\n",
@@ -137,6 +137,11 @@ func TestExplainNamesWhatTheRequestLacks(t *testing.T) {
 		got.want(t, 0, "    by        who ", "")
 		got.want(t, 0, want, "")
 	}
+	file := rulesFile(t, "lists: {bots: {key: ip, entries: [192.0.2.1]}}\n"+
+		"guards: {site: {sliding_window: {limits: 3/min}}, site2: {sliding_window: {limits: 3/min}}}\n"+
+		"rules: {api: [{guard: site, who: {user: uid}}, {guard: site2, who: ip, deny: bots}]}\n")
+	gatehouse(t, nil, "", "explain", file).
+		want(t, 0, "refused   denied: the guard is not asked\n    by        deny\n", "")
 }
 
 func TestExplainSaysWhyAGuardIsNotAsked(t *testing.T) {
