@@ -228,7 +228,7 @@ func TestReplaySaysWhomRulesWouldHaveRefused(t *testing.T) {
 // and nothing said so.
 func TestReplaySaysThatListsWereAlone(t *testing.T) {
 	t.Parallel()
-	rules := rulesFile(t, "guards: {a: {sliding_window: {limits: 9/min}}, b: {sliding_window: {limits: 2/min}}}\n"+
+	rules := rulesFile(t, "guards: {a: {sliding_window: {limits: 9/h}}, b: {sliding_window: {limits: 2/h}}}\n"+
 		"rules: {site: [{guard: a, who: ip}], login: [{guard: b, who: ip}]}\n")
 	var text strings.Builder
 	combinedLog(&text, 60, 2)

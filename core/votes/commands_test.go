@@ -17,7 +17,8 @@ func TestVotesCommandsOfACast(t *testing.T) {
 	s := redistest.StartServer(t, "--save", "")
 	rdb := s.Client(t)
 	for audit, want := range map[bool]int{false: 8, true: 10} {
-		g := New(guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "gatehouse"}), fmt.Sprint("v", audit), Options{Audit: audit})
+		e := guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "gatehouse"})
+		g := New(e, fmt.Sprint("v", audit), Options{Audit: audit})
 		cast := func(voter int) {
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(voter), Resource: "p",
 				Item: "red"}), core.ReasonOK)
