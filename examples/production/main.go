@@ -49,6 +49,7 @@ type settings struct {
 	proxies         []string      // the networks of our own proxies; none: clients connect directly
 	sessionKey      []byte        // signs the session cookie
 	payment         time.Duration // how long the payment of an order takes: a stand-in for a real one
+	deadline        time.Duration // how long a check may wait for Redis
 	shutdown        time.Duration // how long requests may take that are under way at the end
 }
 
@@ -72,6 +73,9 @@ func readSettings() (s settings, err error) {
 	}
 	s.sessionKey = []byte(key)
 	if s.payment, err = duration("PAYMENT_TIME", 50*time.Millisecond); err != nil {
+		return s, err
+	}
+	if s.deadline, err = duration("REDIS_DEADLINE", 100*time.Millisecond); err != nil {
 		return s, err
 	}
 	if s.shutdown, err = duration("SHUTDOWN_TIMEOUT", 15*time.Second); err != nil {
@@ -129,7 +133,7 @@ type app struct {
 
 func newApp(s settings) *app {
 	a := &app{settings: s, rdb: redis.NewUniversalClient(&s.redis), metrics: prometheus.NewRegistry()}
-	a.gate = core.New(a.rdb, core.WithPrefix(s.prefix),
+	a.gate = core.New(a.rdb, core.WithPrefix(s.prefix), core.WithDeadline(s.deadline),
 		core.WithObserver(core.Observers(core.LogErrors(), gatehouseprom.New(a.metrics))))
 	a.sale = seckill.New(a.gate, "sale", seckill.Options{})
 	return a

@@ -199,16 +199,28 @@ func TestReadinessSaysWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// under starts orders, and returns when all of them hold a ticket. The function that it returns waits for the
-// answers and returns how many were 201.
+// under starts orders, and returns when all of them hold a ticket. A buyer who gets 503 before that asks again.
+// The function that it returns waits for the answers and returns how many were 201.
 func (p *process) under(sale *seckill.Guard, contexts ...context.Context) (answered func() int) {
 	p.t.Helper()
 	var all sync.WaitGroup
 	var created atomic.Int64
+	held := make(chan struct{})
 	for i, ctx := range contexts {
 		all.Go(func() {
-			if status, _ := p.order(ctx, fmt.Sprint("buyer", i)); status == 201 {
-				created.Add(1)
+			for {
+				status, _ := p.order(ctx, fmt.Sprint("buyer", i))
+				if status == 201 {
+					created.Add(1)
+				}
+				if status != 503 {
+					return
+				}
+				select {
+				case <-held:
+					return
+				case <-time.After(200 * time.Millisecond): // the limit of an address is 100 in a minute
+				}
 			}
 		})
 	}
@@ -216,6 +228,7 @@ func (p *process) under(sale *seckill.Guard, contexts ...context.Context) (answe
 		s, _ := sale.Status(p.t.Context(), "ticket")
 		return s.Held == int64(len(contexts))
 	}, "all orders are under way")
+	close(held)
 	return func() int { all.Wait(); return int(created.Load()) }
 }
 
@@ -237,7 +250,7 @@ func times(ctx context.Context, n int) (all []context.Context) {
 func TestAStopUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
-	p, sale := start(t, server.Addr(), "PAYMENT_TIME=1s"), watch(t, server)
+	p, sale := start(t, server.Addr(), "PAYMENT_TIME=5s", "REDIS_DEADLINE=10s"), watch(t, server)
 	p.awaitReady()
 	leaves, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -268,7 +281,7 @@ func TestAStopUnderLoadLosesNothing(t *testing.T) {
 func TestAStopWithoutRedisWaitsForIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
-	p, sale := start(t, server.Addr(), "PAYMENT_TIME=300ms"), watch(t, server)
+	p, sale := start(t, server.Addr(), "PAYMENT_TIME=3s"), watch(t, server)
 	p.awaitReady()
 	answered := p.under(sale, times(t.Context(), 5)...)
 	server.Pause()
@@ -296,7 +309,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 	for variable, value := range map[string]string{
 		"SESSION_KEY_FILE": short, "REDIS_PASSWORD_FILE": "/nowhere", "PAYMENT_TIME": "soon",
-		"SHUTDOWN_TIMEOUT": "15",
+		"SHUTDOWN_TIMEOUT": "15", "REDIS_DEADLINE": "soon",
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv("SESSION_KEY_FILE", key)
