@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -125,14 +126,15 @@ func releases(t *testing.T) (names []string) {
 	return names
 }
 
-// frozen returns the scripts of a release by name.
+// frozen returns the scripts of a release by name. Those of this checkout stand for scripts that the release
+// lacks. Before the first release is out, testdata has three, which show that the tests work.
 func frozen(t *testing.T, release string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata/releases", release, "*/*.lua"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %v, %v", release, files, err)
 	}
-	sources := map[string]string{}
+	sources := maps.Clone(scripts)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
