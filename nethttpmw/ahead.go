@@ -135,16 +135,12 @@ func (r *mounted) remembered(ctx context.Context, a core.Attempt, only bool) *Re
 	if !ok || only {
 		return nil
 	}
-	e := entry{run: r.begin(&a)}
-	defer e.free()
-	e.decision, ok = guard.Recall(ctx, a)
-	e.answered()
+	d, ok := guard.Recall(ctx, a)
 	if !ok {
 		return nil
 	}
-	d := e.decision
 	d.Guard = r.name // a guard of the application may set another name
-	if e.blocks(a.Cost) {
+	if r.othersOf(&a) {
 		soon(&d)
 	} else {
 		r.strike(ctx, a, d.Reason)

@@ -116,9 +116,7 @@ func (e *entry) freeUnlessAllowed() {
 // free is called when the entry has ended.
 func (e *entry) free() {
 	e.place.Free()
-	if e.run != nil {
-		e.run.end()
-	}
+	e.run.end()
 }
 
 // takePlace reserves a place for a claim before its guard is asked, so that what it takes can be settled

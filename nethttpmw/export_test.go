@@ -15,12 +15,14 @@ func AsServer(t *testing.T) {
 
 // RunsOf returns for how many actors attempts of a guard are remembered as running.
 func RunsOf(g core.Guard) (n int) {
-	runs.mu.Lock()
-	defer runs.mu.Unlock()
-	for key := range runs.of {
-		if key.guard == any(g) {
-			n++
+	for i := range runs {
+		runs[i].Lock()
+		for key := range runs[i].of {
+			if key.guard == any(g) {
+				n++
+			}
 		}
+		runs[i].Unlock()
 	}
 	return n
 }

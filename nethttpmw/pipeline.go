@@ -3,8 +3,8 @@ package nethttpmw
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -224,7 +224,6 @@ func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e
 	if p.failed = e.takePlace(); p.failed == nil {
 		e.run = r.begin(&p.attempt)
 		e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
-		e.answered()
 	}
 }
 
@@ -259,7 +258,6 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
 	if local { // the guard decides inside the process, because Redis is unavailable
 		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
-		e.answered()
 	}
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
@@ -280,7 +278,7 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 		return r.refuse(d.Reason, *d)
 	}
 	switch {
-	case e.blocks(a.Cost):
+	case e.run.refused():
 		soon(d)
 	case !local && !a.Shadow: // without Redis, a strike would only wait for it again
 		r.strike(ctx, *a, d.Reason)
@@ -377,7 +375,7 @@ func findIn(p *Passage, guard string) *entry {
 }
 
 // inTest reports whether the program is a test. It is a variable for the test of what a server does.
-var inTest = testing.Testing
+var inTest = func() bool { return flag.Lookup("test.v") != nil }
 
 // wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
 // there are depends on the program alone; a rule that has let the request pass undecided is one of them.

@@ -131,11 +131,9 @@ type Rule struct {
 	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
 	// limits, for which no request fails. Where a few statuses count, Counted says so in a line.
 	//
-	// A request holds its units while it runs, and may give them back. So where requests of the same actor and
-	// resource that run in this process hold the units that another one wanted, its refusal is no strike of
-	// Bans, and its RetryAfter is a second at most. For that, a refusal waits for the answers to those that the
-	// guard was asked about before it, for a second at most. Permits of a semaphore come back whatever Failed
-	// says, and are not meant.
+	// A request holds its units while it runs, and may give them back. While another request of the same actor
+	// and resource is under way in this process, a refusal is no strike of Bans, and its RetryAfter is a second
+	// at most. Permits of a semaphore come back whatever Failed says, and are not meant.
 	Failed func(status int) bool
 	// Counted lists the only response statuses with which a request keeps what it took; all others give it
 	// back. It is a Failed that is true for all others, and a rule has one of the two. So a limit of tries

@@ -74,7 +74,7 @@ func (p *Passage) askSome(rest []try) (asked int) {
 		return asked
 	}
 	script.Send(&p.settling, calls...)
-	for i := range rest[:asked] { // all, before any conclusion: others may wait for the answers
+	for i := range rest[:asked] {
 		if t := &rest[i]; t.begun.Call != nil {
 			t.end(p)
 		}
@@ -144,7 +144,6 @@ func (t *try) dropped(p *Passage) {
 func (t *try) end(p *Passage) {
 	t.ended = true
 	t.decision, t.prepared.failed = t.begun.End(&p.settling)
-	t.answered()
 }
 
 // tell tells the guard's observer of the check.
