@@ -341,7 +341,7 @@ func TestRefusalsAgainstAnotherProcess(t *testing.T) {
 			guardtest.WithClock(p.clock)(mine)
 			guardtest.WithClock(p.clock)(others)
 			p.use(limitsGen.Draw(rt, "limits"))
-			p.changed = time.Time{} // no other limits were there before
+			p.changed, p.renews = time.Time{}, false // no other limits were there before
 			name := fmt.Sprintf("w%d", n.cases)
 			static := rapid.Bool().Draw(rt, "static")
 			if p.static = static; static {
