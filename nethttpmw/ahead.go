@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -26,6 +27,37 @@ type prepared struct {
 	failed error // of the guard
 }
 
+// stage is a step in which a rule looks at a request, or asks its bans or its guard. A rule has the stages
+// that it needs: a bare limit three. They are numbers rather than functions, so that what they fill in takes
+// no allocation.
+type stage uint8
+
+const (
+	stageRollout stage = iota
+	stageLists
+	stagePreflight
+	stageAttempt // the last of those that prepare a rule
+	stageBans
+	stagePlace
+	stageRun
+	stageCheck
+)
+
+// stagesOf returns the stages that the rule needs.
+func (r *mounted) stagesOf() (all []stage) {
+	for stage, needed := range map[stage]bool{
+		stageRollout: r.Rollout != nil, stageLists: r.Deny != nil || r.Allow != nil,
+		stagePreflight: !r.CountPreflights, stageAttempt: true, stageBans: r.Bans != nil,
+		stagePlace: !r.traits.KeepsOnFailure, stageRun: r.runs != nil, stageCheck: true,
+	} {
+		if needed {
+			all = append(all, stage)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // prepare fills in p, unless that was done before.
 func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepared) {
 	if p.done {
@@ -33,38 +65,81 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 	}
 	p.done = true
 	req.Logger = r.logger()
-	if p.cohort = r.cohort(req); p.cohort == cohortSkipped {
-		return
+	for _, stage := range r.stages {
+		var over bool
+		switch stage {
+		case stageRollout:
+			p.cohort = r.cohort(req)
+			p.attempt.Shadow, over = p.cohort == cohortShadowed, p.cohort == cohortSkipped
+		case stageLists:
+			over = r.lists(ctx, req, p)
+		case stagePreflight:
+			over = r.preflight(ctx, req, p)
+		default:
+			r.makeAttempt(ctx, req, p)
+			over = true
+		}
+		if over {
+			return
+		}
 	}
+}
+
+// lists applies the rule's lists. It reports whether they decide.
+func (r *mounted) lists(ctx context.Context, req *keyfuncs.Request, p *prepared) bool {
 	denied, allowed, err := r.listed(req)
 	switch {
 	case err != nil:
 		p.refusal, p.err = r.refuseKey(ctx, err), err
-		return
 	case denied:
 		p.refusal, p.err = r.refuse(ReasonDenied, core.Decision{Guard: r.name}), &keyError{field: "deny"}
-		return
 	case allowed:
 		p.passes = true
-		return
-	case isPreflight(req.Request) && !r.CountPreflights:
-		if !r.traits.KeepsOnFailure || r.traits.KeepsToken {
-			warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
-			p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
-			p.err = &keyError{field: "preflight"}
-			return
-		}
-		// Who is banned forges preflights, too. A real one has no credentials, so it may have nobody to ask for.
-		if p.passes = r.Bans == nil; !p.passes {
-			p.attempt.Actor, err = r.actor(req)
-			p.attempt.Shadow = p.cohort == cohortShadowed
-			p.passes, p.only = err != nil, err == nil
-		}
-		return
+	default:
+		return false
 	}
-	p.attempt, err = r.attempt(req)
-	p.attempt.Shadow = p.cohort == cohortShadowed
+	return true
+}
+
+// listed looks the request up in the rule's lists. Deny takes precedence.
+func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
+	if r.Deny != nil {
+		if denied, err = r.Deny.Contains(req); err != nil {
+			return false, false, &keyError{"deny", err}
+		}
+	}
+	if r.Allow != nil && !denied {
+		if allowed, err = r.Allow.Contains(req); err != nil {
+			return false, false, &keyError{"allow", err}
+		}
+	}
+	return denied, allowed, nil
+}
+
+// preflight reports whether the request is a CORS preflight, for which it decides: see Rule.CountPreflights.
+func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepared) bool {
 	switch {
+	case !isPreflight(req.Request):
+		return false
+	case !r.traits.KeepsOnFailure || r.traits.KeepsToken:
+		warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
+		p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
+		p.err = &keyError{field: "preflight"}
+	case r.Bans == nil:
+		p.passes = true
+	default:
+		// Who is banned forges preflights, too. A real one has no credentials, so it may have nobody to ask for.
+		var err error
+		p.attempt.Actor, err = r.actor(req)
+		p.passes, p.only = err != nil, err == nil
+	}
+	return true
+}
+
+func (r *mounted) makeAttempt(ctx context.Context, req *keyfuncs.Request, p *prepared) {
+	a, err := r.attempt(req)
+	a.Shadow = p.attempt.Shadow
+	switch p.attempt = a; {
 	case errors.Is(err, errNobody) && r.NoKey == NoKeySkip:
 		p.passes = true
 	case err != nil:
@@ -99,7 +174,10 @@ func (p *Pipeline) lookAhead(
 			continue
 		}
 		if refusal := rule.remembered(ctx, known.attempt, known.only); refusal != nil {
-			return rule, rule.note(known.cohort, refusal)
+			if rule.Rollout != nil {
+				refusal = rule.Rollout.note(known.cohort, refusal)
+			}
+			return rule, refusal
 		}
 	}
 	return nil, nil

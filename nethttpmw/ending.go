@@ -308,6 +308,10 @@ func (p *Passage) Leave(status int) {
 		return
 	}
 	p.response.exposing.end()
+	if !p.pipeline.hears && !p.pipeline.settles && p.nothingSpent() {
+		p.left = true
+		return
+	}
 	over := p.scope.Err() != nil
 	switch {
 	case p.phase == phaseOpen && over && status == http.StatusOK, p.phase == phaseHeld && over:
@@ -319,6 +323,18 @@ func (p *Passage) Leave(status int) {
 	}
 	p.left = true
 	p.settle()
+}
+
+// nothingSpent ends the entries of a passage that has nothing to tell its guards. It reports false if a
+// handler has said what the request has cost.
+func (p *Passage) nothingSpent() bool {
+	for _, e := range p.entries {
+		if !e.spending.sum.CompareAndSwap(0, -1) {
+			return false
+		}
+		e.owner.CompareAndSwap(ownerPipeline, ownerNobody)
+	}
+	return true
 }
 
 // Abort is called when the handler does not return: it panics, or its goroutine exits. If nothing has been

@@ -26,12 +26,8 @@ var sameRequest = keyfuncs.Fingerprint()
 // keepsOutcome reports whether the rule's guard answers repetitions with the outcome of the first attempt.
 func (r *mounted) keepsOutcome() bool { return r.traits.KeepsOutcome }
 
-// record starts a recording of the response if the rule's guard keeps outcomes.
-func (p *Passage) record(r *mounted) {
-	traits := &r.traits
-	if !traits.KeepsOutcome {
-		return
-	}
+// record starts a recording of the response for a guard that keeps outcomes.
+func (p *Passage) record(traits *core.Traits) {
 	if p.recording == nil {
 		p.recording = &recording{head: p.from.Method == http.MethodHead}
 	}

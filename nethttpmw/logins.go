@@ -33,7 +33,7 @@ func loginsOf(who keyfuncs.Func) *logins {
 
 // found notes that a request had an actor.
 func (l *logins) found() {
-	if l != nil && !l.seen.Load() {
+	if !l.seen.Load() {
 		l.seen.Store(true)
 	}
 }

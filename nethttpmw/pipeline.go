@@ -28,8 +28,11 @@ import (
 // A table in docs/contracts.md lists how requests end, and what happens to their attempts.
 type Pipeline struct {
 	rules   []*mounted
-	settles bool
+	settles bool // a rule depends on how a request ends
+	hears   bool // a guard is told of each ending
 	defers  bool // a rule has Defer
+	replays bool // the pipeline answers replays of a guard
+	holds   bool // a guard is a kit.Holder
 }
 
 // NewPipeline makes a pipeline of rules. It panics on rules that cannot work, with a remedy in the message.
@@ -55,7 +58,8 @@ func NewPipeline(rules ...Rule) *Pipeline {
 				rule.name))
 		}
 		seen[rule.name] = true
-		p.settles = p.settles || rule.settles()
+		p.settles, p.hears = p.settles || rule.settles(), p.hears || rule.hears()
+		p.replays, p.holds = p.replays || rule.claims(), p.holds || rule.holder != nil
 		p.rules[i] = rule
 	}
 	p.findDefers()
@@ -95,44 +99,69 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	if len(p.rules) > len(few) {
 		ready = make([]prepared, len(p.rules))
 	}
-	req := &passage.from
-	if rule, refusal := passage.deferredBefore(); refusal != nil {
-		refusal.by(rule, req, passage)
-		return nil, refusal
-	}
-	bodied := bodied(r)
-	for i := 0; i < len(p.rules); {
-		var rule *mounted
-		var refusal *Refusal
-		if p.looksAhead(i, bodied) {
-			rule, refusal = p.lookAhead(&passage.settling, req, i, ready)
-		}
-		if refusal == nil {
-			if n := p.together(i, bodied); n > 1 {
-				rule, refusal = passage.askTogether(p.rules[i:i+n], ready[i:i+n])
-				i += n
-			} else {
-				rule, refusal = p.rules[i], passage.ask(p.rules[i], &ready[i])
-				i++
-			}
-		}
-		if refusal != nil {
-			return nil, passage.refused(rule, refusal)
+	if p.defers {
+		if rule, refusal := passage.deferredBefore(); refusal != nil {
+			refusal.by(rule, &passage.from, passage)
+			return nil, refusal
 		}
 	}
-	if done := passage.done(); done != nil {
-		replay := done.rule.replay(done.decision)
-		replay.by(done.rule, req, passage)
-		if rerun := rerunOf(&passage.settling); rerun != nil {
-			rerun.decided.Store(true) // its handler ran before
-		}
-		return nil, replay
+	if rule, refusal := passage.askAll(ready); refusal != nil {
+		return nil, passage.refused(rule, refusal)
 	}
-	passage.fields = figures(req, passage.entries, nil)
-	passage.hold()
-	passage.tellRerun()
+	if p.replays {
+		if replay := passage.replay(); replay != nil {
+			return nil, replay
+		}
+	}
+	passage.fields = figures(&passage.from, passage.entries, nil)
+	if p.holds {
+		passage.hold()
+	}
+	if p.defers {
+		passage.tellRerun()
+	}
 	entered = true
 	return passage, nil
+}
+
+// askAll asks the rules, and returns the one that refuses the request, if one does.
+func (p *Passage) askAll(ready []prepared) (*mounted, *Refusal) {
+	rules := p.pipeline.rules
+	if len(rules) == 1 {
+		return rules[0], p.ask(rules[0], &ready[0])
+	}
+	bodied := bodied(&p.from)
+	for i := 0; i < len(rules); {
+		if p.pipeline.looksAhead(i, bodied) {
+			if rule, refusal := p.pipeline.lookAhead(&p.settling, &p.from, i, ready); refusal != nil {
+				return rule, refusal
+			}
+		}
+		n := p.pipeline.together(i, bodied)
+		if n < 2 {
+			if refusal := p.ask(rules[i], &ready[i]); refusal != nil {
+				return rules[i], refusal
+			}
+		} else if rule, refusal := p.askTogether(rules[i:i+n], ready[i:i+n]); refusal != nil {
+			return rule, refusal
+		}
+		i += max(n, 1)
+	}
+	return nil, nil
+}
+
+// replay returns the answer to a request that repeats an operation which is done; nil if it does not.
+func (p *Passage) replay() *Refusal {
+	done := p.done()
+	if done == nil {
+		return nil
+	}
+	replay := done.rule.replay(done.decision)
+	replay.by(done.rule, &p.from, p)
+	if rerun := rerunOf(&p.settling); rerun != nil {
+		rerun.decided.Store(true) // its handler ran before
+	}
+	return replay
 }
 
 // together returns how many rules from the one at i on may be asked together: none in front of which the
@@ -194,46 +223,58 @@ func (p *Passage) done() *entry {
 func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
 	e := p.newEntry(rule)
 	defer e.freeUnlessAllowed() // also if a function of the application panics
-	rule.try(&p.settling, &p.from, ready, e)
+	rule.prepare(&p.settling, &p.from, ready)
+	if ready.asks() {
+		rule.try(&p.settling, ready, e)
+	}
 	return p.conclude(rule, ready, e)
 }
 
 // conclude draws the conclusion from what a rule was asked.
 func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
-	refusal := rule.note(ready.cohort, rule.judge(&p.settling, ready, e))
+	refusal := rule.judge(&p.settling, ready, e)
+	if rule.Rollout != nil {
+		refusal = rule.Rollout.note(ready.cohort, refusal)
+	}
 	if refusal != nil {
 		return refusal
 	}
-	warnOfTwice(p.outer, rule, &e.decision)
+	if p.outer != nil {
+		warnOfTwice(p.outer, rule, &e.decision)
+	}
 	if e.decision.Allowed {
 		p.entries = append(p.entries, e)
-		p.record(rule)
+		if rule.traits.KeepsOutcome {
+			p.record(&rule.traits)
+		}
 	}
 	return nil
 }
 
-// try asks the rule's lists, its bans and its guard, in this order. It does not act on their answers: see
-// judge.
-func (r *mounted) try(ctx context.Context, req *keyfuncs.Request, p *prepared, e *entry) {
-	if asks, _ := r.asks(ctx, req, p); !asks {
-		return
-	}
-	if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned || p.only {
-		return
-	}
-	if p.failed = e.takePlace(); p.failed == nil {
-		e.run = r.begin(&p.attempt)
-		e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
+// try goes through the stages in which a rule that is prepared asks its bans and its guard. It does not act
+// on their answers: see judge.
+func (r *mounted) try(ctx context.Context, p *prepared, e *entry) {
+	for _, stage := range r.stages {
+		switch stage {
+		case stageBans:
+			if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned || p.only {
+				return
+			}
+		case stagePlace:
+			if p.failed = e.place.Take(); p.failed != nil {
+				return
+			}
+		case stageRun:
+			e.run = r.begin(&p.attempt)
+		case stageCheck:
+			e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
+		default: // see prepare
+		}
 	}
 }
 
-// asks prepares the rule. It reports whether its bans and its guard have to be asked, and if not, whether the
-// request passes the rule.
-func (r *mounted) asks(ctx context.Context, req *keyfuncs.Request, p *prepared) (asks, passes bool) {
-	r.prepare(ctx, req, p)
-	passes = p.refusal == nil && (p.passes || p.cohort == cohortSkipped)
-	return p.refusal == nil && !passes, passes
-}
+// asks reports whether the bans and the guard of a rule that is prepared have to be asked.
+func (p *prepared) asks() bool { return p.refusal == nil && !p.passes && p.cohort != cohortSkipped }
 
 // judge says what follows from what try has heard, and adapts the entry's decision. The decision is not
 // allowed, and there is no refusal, if the rule did not decide.

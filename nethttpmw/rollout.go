@@ -142,9 +142,6 @@ const (
 
 // cohort returns the cohort of the request's client.
 func (r *mounted) cohort(req *keyfuncs.Request) cohort {
-	if r.Rollout == nil {
-		return cohortEnforced
-	}
 	shares, off := r.Rollout.inForce()
 	switch {
 	case off:
@@ -179,14 +176,7 @@ func cohortNumber(guard, actor string) uint64 {
 	return sum % wholeShare
 }
 
-// note counts the result of a request for the rule's Rollout, and returns the refusal to answer with, if any.
-func (r *mounted) note(c cohort, refusal *Refusal) *Refusal {
-	if r.Rollout == nil {
-		return refusal
-	}
-	return r.Rollout.note(c, refusal)
-}
-
+// note counts the result of a request, and returns the refusal to answer with, if any.
 func (r *Rollout) note(c cohort, refusal *Refusal) *Refusal {
 	switch {
 	case c == cohortSkipped:

@@ -289,6 +289,8 @@ type mounted struct {
 	local   kit.LocalGuard
 	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
 	runs    any        // what its attempts are counted under while they run: see runsOf
+	stages  []stage    // that a request goes through
+	has     []part     // of its attempts
 	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
 	together int
 
@@ -315,7 +317,11 @@ func mount(rule Rule) (*mounted, error) {
 	m.phases = kit.PhasesOf(rule.Guard)
 	m.local, _ = rule.Guard.(kit.LocalGuard)
 	m.holder, _ = rule.Guard.(kit.Holder)
-	m.runs, m.readsBody = runsOf(&rule), rule.readsBody(m.which())
+	if rule.Which == nil && m.traits.KeepsOutcome {
+		m.Which = sameRequest
+	}
+	m.runs, m.readsBody = runsOf(&rule), m.Rule.readsBody()
+	m.stages, m.has = m.stagesOf(), m.partsOf()
 	m.logins = loginsOf(rule.Who)
 	if rule.Bans != nil {
 		m.bans = answersOf(rule.Bans)
@@ -325,8 +331,8 @@ func mount(rule Rule) (*mounted, error) {
 
 // readsBody reports whether a function of the rule reads the request's body. Of a Cost that is not known, so
 // it is taken to do.
-func (r *Rule) readsBody(which keyfuncs.Func) bool {
-	all := append([]keyfuncs.Func{r.Who, r.What, which, r.ID, r.Origin}, r.Under...)
+func (r *Rule) readsBody() bool {
+	all := append([]keyfuncs.Func{r.Who, r.What, r.Which, r.ID, r.Origin}, r.Under...)
 	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
 		if list != nil {
 			all = append(all, list.Key())
@@ -345,21 +351,6 @@ func (r *mounted) refuseBanned(d core.Decision) *Refusal {
 	f := refuse(r.bans, d.Reason, d)
 	f.banned = true
 	return f
-}
-
-// listed looks the request up in the rule's lists. Deny takes precedence.
-func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error) {
-	if r.Deny != nil {
-		if denied, err = r.Deny.Contains(req); err != nil {
-			return false, false, &keyError{"deny", err}
-		}
-	}
-	if r.Allow != nil && !denied {
-		if allowed, err = r.Allow.Contains(req); err != nil {
-			return false, false, &keyError{"allow", err}
-		}
-	}
-	return denied, allowed, nil
 }
 
 // banned returns the decision that shuts the actor out, if there is a ban. An error has been observed; the
@@ -384,81 +375,6 @@ func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason
 	}
 }
 
-// actor returns who makes the request: a path, if the rule has levels.
-func (r *mounted) actor(req *keyfuncs.Request) (string, error) {
-	who, err := text("who", r.Who, req)
-	if len(r.Under) == 0 || err != nil {
-		return who, err
-	}
-	path := make([]string, 0, len(r.Under)+1)
-	for i, under := range r.Under {
-		level, err := text("under", under, req)
-		absent := i > 0 && errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrMalformed)
-		if err != nil && !absent {
-			return "", err
-		}
-		path = append(path, level)
-	}
-	return keyfuncs.JoinTexts(append(path, who)...), nil
-}
-
-// attempt makes the attempt of a request.
-func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
-	if a.Actor, err = r.actor(req); err != nil {
-		if errors.Is(err, keyfuncs.ErrMissing) && keyOf(err) == "who" {
-			err = fmt.Errorf("%w: %w", errNobody, err)
-		}
-		return a, err
-	}
-	r.logins.found()
-	if a.Resource, err = text("what", r.What, req); err != nil {
-		return a, err
-	}
-	if a.ID, err = text("id", r.ID, req); errors.Is(err, keyfuncs.ErrMissing) {
-		if r.traits.NeedsID {
-			return a, fmt.Errorf("%w: %w", errNobody, err)
-		}
-	} else if err != nil {
-		return a, err
-	} else if a.ID != "" && !r.BareID {
-		a.ID = keyfuncs.JoinTexts(a.Actor, a.ID)
-	}
-	if a.Item, err = text("which", r.which(), req); err != nil {
-		return a, err
-	}
-	if a.Cost, err = r.cost(req); err != nil {
-		return a, err
-	}
-	r.withToken(req.Request, &a)
-	if a.Origin, err = text("origin", r.Origin, req); err != nil && !errors.Is(err, keyfuncs.ErrMissing) {
-		return a, err
-	}
-	return a, nil
-}
-
-// which returns the rule's Which, or its default.
-func (r *mounted) which() keyfuncs.Func {
-	if r.Which == nil && r.traits.KeepsOutcome {
-		return sameRequest
-	}
-	return r.Which
-}
-
-// cost calls the rule's Cost. It returns zero if there is none, which guards take as 1.
-func (r *mounted) cost(req *keyfuncs.Request) (int64, error) {
-	if r.Cost == nil {
-		return 0, nil
-	}
-	cost, err := r.Cost(req)
-	switch {
-	case err != nil:
-		return 0, &keyError{"cost", fmt.Errorf("%w: %w", core.ErrInvalid, err)}
-	case cost < 1:
-		return 0, &keyError{"cost", fmt.Errorf("%w: %d is less than 1", core.ErrInvalid, cost)}
-	}
-	return cost, nil
-}
-
 // keyError is the error of one of the rule's key functions or lists.
 type keyError struct {
 	field string // see core.Event.Key
@@ -476,12 +392,9 @@ func keyOf(err error) string {
 	return ""
 }
 
-// text calls a key function if there is one. Empty text counts as nothing found, so that a function of the
+// text calls a key function. Empty text counts as nothing found, so that a function of the
 // application cannot put everybody into one bucket.
 func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
-	if f == nil {
-		return "", nil
-	}
 	found, err := f(req)
 	if err == nil && found == "" {
 		err = keyfuncs.ErrMissing
@@ -507,6 +420,10 @@ func (r *mounted) keepsOn(status int) bool {
 func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
+
+// hears reports whether the guard is told that an attempt has kept what it took. Where a guard that is
+// kit.Phased counts attempts however their requests end, that says nothing to it.
+func (r *mounted) hears() bool { return r.phases == nil || !r.traits.KeepsOnFailure }
 
 // logger returns the logger for messages about the rule: that of its guard's engine.
 func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }

@@ -87,8 +87,9 @@ func (p *Passage) askSome(rest []try) (asked int) {
 func (t *try) begin(p *Passage, early, followed bool) {
 	if !t.prepares {
 		t.prepares = true
-		t.asks, t.fits = t.rule.asks(&p.settling, &p.from, &t.prepared)
-		t.asksBans = t.asks
+		t.rule.prepare(&p.settling, &p.from, &t.prepared)
+		t.asks = t.prepared.asks()
+		t.asksBans, t.fits = t.asks && t.rule.Bans != nil, !t.asks && t.prepared.refusal == nil
 	}
 	if !early {
 		t.askBans(p)

@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // TokenHeader is the header field in which apps keep the token of a guard (core.Traits.KeepsToken), such as
@@ -165,12 +163,5 @@ func (p *Passage) keepTokens(h http.Header) {
 		if strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "X-Accel-Expires" {
 			h.Del(name)
 		}
-	}
-}
-
-// withToken adds what the client has kept to the attempt, if the rule's guard wants it.
-func (r *mounted) withToken(req *http.Request, a *core.Attempt) {
-	if r.traits.KeepsToken {
-		a.Token = sentToken(req, r.name)
 	}
 }

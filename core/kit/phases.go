@@ -30,7 +30,8 @@ type Phased interface {
 	// followed whether further ones are behind, which go along if this one fits.
 	Begin(ctx context.Context, a core.Attempt, early, followed bool) Begun
 
-	// BeginSettle prepares what Settle does with an ending that gives back or charges something.
+	// BeginSettle prepares what Settle does with an ending that gives back or charges something. A guard whose
+	// Traits say KeepsOnFailure need not be told of others.
 	BeginSettle(ctx context.Context, d core.Decision, end core.Ending) Begun
 
 	// Observe tells the guard's observer of a decision or of an ending: see [Base.Observe].
