@@ -74,7 +74,9 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 		case stageLists:
 			over = r.lists(ctx, req, p)
 		case stagePreflight:
-			over = r.preflight(ctx, req, p)
+			if over = isPreflight(req.Request); over {
+				r.preflight(ctx, req, p)
+			}
 		default:
 			r.makeAttempt(ctx, req, p)
 			over = true
@@ -116,11 +118,9 @@ func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error
 	return denied, allowed, nil
 }
 
-// preflight reports whether the request is a CORS preflight, for which it decides: see Rule.CountPreflights.
-func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepared) bool {
+// preflight decides for a CORS preflight: see Rule.CountPreflights.
+func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepared) {
 	switch {
-	case !isPreflight(req.Request):
-		return false
 	case !r.traits.KeepsOnFailure || r.traits.KeepsToken:
 		warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
 		p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
@@ -133,7 +133,6 @@ func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepa
 		p.attempt.Actor, err = r.actor(req)
 		p.passes, p.only = err != nil, err == nil
 	}
-	return true
 }
 
 func (r *mounted) makeAttempt(ctx context.Context, req *keyfuncs.Request, p *prepared) {

@@ -307,7 +307,9 @@ func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 
 // setHeaders sets the fields that every refusal has, whoever writes the response.
 func (f *Refusal) setHeaders(header http.Header, v *values) {
-	f.outer.setHeaders(header)
+	if f.outer != nil {
+		f.outer.setHeaders(header)
+	}
 	f.fields.set(header)
 	if wait := f.RetryAfter(); wait > 0 {
 		v.set(header, "Retry-After", strconv.FormatInt(int64(wait/time.Second), 10))

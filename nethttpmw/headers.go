@@ -132,7 +132,9 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
 	for _, e := range entries {
-		f.appendToken(r.Request, e)
+		if e.rule.traits.KeepsToken {
+			f.appendToken(r.Request, e)
+		}
 		if s, ok := e.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if refusing == nil {
@@ -141,7 +143,9 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 		}
 	}
 	if refusing != nil {
-		f.appendToken(r.Request, refusing)
+		if refusing.rule.traits.KeepsToken {
+			f.appendToken(r.Request, refusing)
+		}
 		if s, ok := refusing.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
@@ -235,8 +239,10 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
 	}
-	if l := f.legacy(); s.rule.Headers.Legacy && (l == nil || remaining < l.remaining) {
-		f.more().legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
+	if s.rule.Headers.Legacy {
+		if l := f.legacy(); l == nil || remaining < l.remaining {
+			f.more().legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
+		}
 	}
 	return b
 }
@@ -324,12 +330,11 @@ func (p *Passage) SetHeaders(h http.Header) {
 	expose(h)
 }
 
-// setHeaders is SetHeaders of a passage that may be nil, as the outer one of a passage is.
 func (p *Passage) setHeaders(h http.Header) {
-	if p != nil {
+	if p.outer != nil {
 		p.outer.setHeaders(h)
-		p.fields.set(h)
 	}
+	p.fields.set(h)
 }
 
 func (f *fields) set(h http.Header) {
@@ -342,10 +347,13 @@ func (f *fields) set(h http.Header) {
 			h[name] = append(h[name], value)
 		}
 	}
-	if l := f.legacy(); l != nil {
-		l.put(h)
+	if f.rare == nil {
+		return
 	}
-	keep(h, f.tokens())
+	if f.rare.legacy != nil {
+		f.rare.legacy.put(h)
+	}
+	keep(h, f.rare.tokens)
 }
 
 func (l *legacy) put(h http.Header) {

@@ -58,8 +58,8 @@ func NewPipeline(rules ...Rule) *Pipeline {
 				rule.name))
 		}
 		seen[rule.name] = true
-		p.settles, p.hears = p.settles || rule.settles(), p.hears || rule.hears()
-		p.replays, p.holds = p.replays || rule.claims(), p.holds || rule.holder != nil
+		p.settles, p.hears = p.settles || rule.settles(), p.hears || !rule.counts()
+		p.replays, p.holds = p.replays || rule.claims() && !rule.counts(), p.holds || rule.holder != nil
 		p.rules[i] = rule
 	}
 	p.findDefers()
@@ -303,7 +303,7 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
 	switch {
-	case err == nil && d.Allowed && !r.underWay(d):
+	case err == nil && d.Allowed && (!d.Replayed || !r.underWay(d)):
 		return nil
 	case errors.Is(err, core.ErrInvalid):
 		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)

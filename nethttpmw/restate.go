@@ -17,7 +17,7 @@ func (p *Passage) restate() {
 	if p.response.hinted {
 		p.setHeaders(h)
 	}
-	if slices.ContainsFunc(p.entries, (*entry).goesBack) {
+	if slices.ContainsFunc(p.entries, func(e *entry) bool { return e.judged && e.goesBack() }) {
 		before := p.response.fields
 		now := figures(&p.from, p.entries, nil)
 		p.response.fields = now
@@ -35,15 +35,16 @@ func (p *Passage) restate() {
 	expose(h)
 }
 
-// goesBack reports whether all that the entry took will be given back when the handler has returned.
+// goesBack reports whether all that the entry took, which is judged, will be given back when the handler has
+// returned.
 func (e *entry) goesBack() bool {
-	return e.judged && !e.kept && !e.spending.told() && e.owner.Load() != ownerTaker &&
+	return !e.kept && !e.spending.told() && e.owner.Load() != ownerTaker &&
 		e.decision.Reason == core.ReasonOK && !e.decision.Replayed
 }
 
 // left returns what is left of a limit of the entry, and whether that is all of it.
 func (e *entry) left(limit, remaining int64) (left int64, all bool) {
-	if left = max(remaining, 0); !e.goesBack() {
+	if left = max(remaining, 0); !e.judged || !e.goesBack() {
 		return left, false
 	}
 	left = min(left+max(e.decision.Attempt.Cost, 1), limit)

@@ -421,9 +421,9 @@ func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
 
-// hears reports whether the guard is told that an attempt has kept what it took. Where a guard that is
-// kit.Phased counts attempts however their requests end, that says nothing to it.
-func (r *mounted) hears() bool { return r.phases == nil || !r.traits.KeepsOnFailure }
+// counts reports whether the guard counts attempts however their requests end, and is no claim: it replays
+// nothing, and need not be told that an attempt keeps what it took (see kit.Phased).
+func (r *mounted) counts() bool { return r.phases != nil && r.traits.KeepsOnFailure }
 
 // logger returns the logger for messages about the rule: that of its guard's engine.
 func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }

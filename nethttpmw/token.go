@@ -32,10 +32,10 @@ type token struct {
 	next         *token // of another guard
 }
 
-// appendToken adds the token of an entry's decision, if there is one.
+// appendToken adds the token of an entry's decision, if there is one. Its guard keeps tokens.
 func (f *fields) appendToken(r *http.Request, e *entry) {
 	d := &e.decision
-	if !e.rule.traits.KeepsToken || d.Token == "" || d.Attempt.Shadow {
+	if d.Token == "" || d.Attempt.Shadow {
 		return
 	}
 	text := url.QueryEscape(d.Token)
@@ -135,7 +135,7 @@ func keep(h http.Header, t *token) {
 }
 
 // keepsTokens reports whether the answer has a token of this middleware's rules.
-func (p *Passage) keepsTokens() bool { return p.fields.tokens() != nil }
+func (p *Passage) keepsTokens() bool { return p.fields.rare != nil && p.fields.rare.tokens != nil }
 
 // keepTokens is called when the header of the handler's answer is about to be sent. An answer with a token is
 // for one client: no shared cache may store it, whatever the handler has said.
