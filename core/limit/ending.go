@@ -23,9 +23,11 @@ type taken struct {
 	stamp int64 // when the attempt took its units
 	rest  int64 // microseconds from then to the end of the part as which they count; 0: see Ahead.Take
 
-	mu     sync.Mutex // held while the attempt is settled
-	ending *ending    // nil: nobody has settled it
-	local  bool       // whether it took them inside the process
+	local bool // whether it took them inside the process
+
+	mu     sync.Mutex    // not held while Redis is asked
+	ending *ending       // nil: nobody has settled it
+	under  chan struct{} // closed when the call that settles it has ended; nil: none is under way
 }
 
 // ending is how an attempt is settled. The first call decides it, and further calls repeat it: the first one
@@ -75,9 +77,11 @@ type settling struct {
 	tag      string // of the attempt
 	d        core.Decision
 	err      error
-	took     *taken // whose mu is held; nil: there is nothing to do in Redis
+	took     *taken // that this call settles; nil: there is nothing to do in Redis
 	call     script.Call
-	repeated bool // an earlier call may have run
+	repeated bool            // an earlier call may have run
+	other    <-chan struct{} // closed when the call that settles it now has ended; nil: none does
+	actual   int64
 }
 
 // BeginSettle implements [kit.Phased], for endings that change something: see Settle.
@@ -88,7 +92,7 @@ func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Endin
 
 // beginEnding settles what it can without Redis.
 func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) kit.Begun {
-	s := &settling{l: l, d: d}
+	s := &settling{l: l, d: d, actual: actual}
 	b := kit.Begun{Fits: true, Second: s}
 	took, err := kit.Claimed[*taken](&l.Base, d)
 	switch {
@@ -102,36 +106,60 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) ki
 		return b
 	}
 	took.mu.Lock()
+	defer took.mu.Unlock()
 	if took.ending == nil {
 		took.ending = &ending{units: d.Attempt.Cost - actual}
 		l.settleHere(took, d.Attempt, begun)
 	}
-	s.took = took
-	if !took.ending.done {
-		s.tag = kit.TagOf(d.Attempt)
-		s.err = s.prepare(l.Engine().SettleTimeout())
+	switch {
+	case took.ending.done:
+		return b
+	case took.under != nil:
+		s.other = took.under
+		return b
 	}
-	if took.ending.done || s.err != nil {
-		s.release()
-	} else {
-		b.Call = &s.call
+	s.took, s.tag = took, kit.TagOf(d.Attempt)
+	if s.err = s.prepare(l.Engine().SettleTimeout()); s.err != nil {
+		s.took = nil
+		return b
 	}
+	took.under = make(chan struct{})
+	b.Call = &s.call
 	return b
 }
 
-// release ends what took.mu is held for.
-func (s *settling) release() {
-	s.took.mu.Unlock()
-	s.took = nil
+// release lets others settle the attempt, which is done if this call has.
+func (s *settling) release(done bool) {
+	s.took.mu.Lock()
+	defer s.took.mu.Unlock()
+	s.took.ending.done = done
+	close(s.took.under)
+	s.took.under = nil
+}
+
+// wait waits until the call that settles the attempt has ended, and settles it if that has failed.
+func (s *settling) wait(ctx context.Context) error {
+	late := time.NewTimer(s.l.Engine().SettleTimeout())
+	defer late.Stop()
+	select {
+	case <-s.other:
+	case <-late.C:
+		return fmt.Errorf("another call settles the attempt: %w", context.DeadlineExceeded)
+	}
+	_, err := kit.InTurn(ctx, s.l.beginEnding(time.Now(), s.d, s.actual))
+	return err
 }
 
 // End implements [kit.Second]. The first ending tries twice: the reply may be lost, or the connection was a
 // dead one. What Redis has refused it would refuse again.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
+	if s.other != nil {
+		return s.d, s.wait(ctx)
+	}
 	if s.took == nil {
 		return s.d, s.err
 	}
-	defer s.release()
+	defer func() { s.release(s.err == nil) }()
 	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
@@ -141,7 +169,6 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 			s.err = s.heard()
 		}
 	}
-	s.took.ending.done = s.err == nil
 	return s.d, s.err
 }
 
@@ -153,7 +180,7 @@ func (s *settling) Drop() {
 	if !s.repeated && s.call.Sent.IsZero() {
 		s.took.ending.sent = time.Time{}
 	}
-	s.release()
+	s.release(false)
 }
 
 // settleHere does what it can without Redis, and notes what is left to do.

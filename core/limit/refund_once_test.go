@@ -136,3 +136,31 @@ func TestRefundsTakeNoMemoryPerRequest(t *testing.T) {
 		}
 	})
 }
+
+// TestARefundWaitsForOneThatIsUnderWay: the second of two calls at once does not send it again.
+func TestARefundWaitsForOneThatIsUnderWay(t *testing.T) {
+	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
+		client := &holding{Client: b.Client, replied: make(chan struct{}), release: make(chan struct{})}
+		counted := &guardtest.Counting{Client: client}
+		g := k.make(guardtest.NewEngineOver(b, counted), "twice", PerHour(1))
+		taken := guardtest.Check(t, g, core.Attempt{Actor: "a"})
+		client.hold.Store(true)
+		ended := make(chan error, 2)
+		refund := func() { ended <- g.Refund(t.Context(), taken) }
+		go refund()
+		<-client.replied
+		sent := counted.Sent.Load()
+		go refund()
+		close(client.release)
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if now := counted.Sent.Load(); now != sent {
+			t.Errorf("the refund was sent %d times more", now-sent)
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonLimited)
+	})
+}
