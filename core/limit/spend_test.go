@@ -47,6 +47,32 @@ func waitsExactly(t *testing.T, g rateLimit, clock *guardtest.Clock, a core.Atte
 	return d.RetryAfter
 }
 
+// TestUnitsBehindThoseThatHaveLeftCount: the log may have units that have left, and no other, when one is taken
+// or charged.
+func TestUnitsBehindThoseThatHaveLeftCount(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := NewSlidingWindow(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(5, time.Minute))
+		for _, charged := range []int64{0, 2} {
+			a := core.Attempt{Actor: fmt.Sprint("a", charged)}
+			var took [4]core.Decision
+			for i := range took {
+				clock.Advance(25 * time.Second)
+				took[i] = guardtest.Check(t, g, a)
+			}
+			for _, d := range took[1:] { // the first unit has left
+				refund(t, g, d)
+			}
+			spend(t, g, took[0], 1+charged)
+			for left := 4 - charged; left > 1; left-- {
+				if d := guardtest.Check(t, g, a); !d.Allowed || d.Remaining != left {
+					t.Errorf("after a charge of %d units: %+v, want %d left", charged, d, left)
+				}
+			}
+		}
+	})
+}
+
 // TestSpendSettlesTheTruth: what was not used is there again, and what was used beyond the estimate makes
 // later attempts wait, exactly as long as it has to. The first call counts.
 func TestSpendSettlesTheTruth(t *testing.T) {
