@@ -206,13 +206,20 @@ func (h *Handler) act(w http.ResponseWriter, r *keyfuncs.Request, asked Action) 
 			asked.Fields[field.Name] = operator
 		}
 	}
-	h.perform(w, r, do, operator, asked, unread)
+	h.perform(w, r, allowed{do, operator, asked, unread})
+}
+
+// allowed is an action that Authorize has allowed.
+type allowed struct {
+	do       *kit.Operation
+	operator string
+	asked    Action
+	unread   error // why its fields could not be read; or nil
 }
 
 // perform does what Authorize has allowed.
-func (h *Handler) perform(w http.ResponseWriter, r *keyfuncs.Request, do *kit.Operation, operator string,
-	asked Action, unread error,
-) {
+func (h *Handler) perform(w http.ResponseWriter, r *keyfuncs.Request, a allowed) {
+	do, operator, asked, unread := a.do, a.operator, a.asked, a.unread
 	// A link to a change asks, and changes nothing.
 	asks := wantsPage(r) && do.Changes && r.Method == http.MethodGet
 	if !asks && !h.allowsMethod(w, r, do) {

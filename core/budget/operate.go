@@ -31,23 +31,28 @@ func (g *Guard) nodeOf(a core.Attempt) (tag string, names, path []string, err er
 	return kit.TagOf(core.Attempt{Actor: path[0], Resource: a.Resource}), names, path, nil
 }
 
+// setting is what an operator decides about a node.
+type setting struct {
+	mark, value, what string // what the field of the root begins with, and holds; what the audit says
+	until             time.Time
+	who, why          string
+}
+
 // set notes what an operator decides about a node, under a field of the root.
-func (g *Guard) set(ctx context.Context, op string, a core.Attempt, mark, value, what string,
-	until time.Time, who, why string,
-) error {
+func (g *Guard) set(ctx context.Context, op string, a core.Attempt, s setting) error {
 	return g.Call(ctx, op, a, func() error {
 		tag, names, path, err := g.nodeOf(a)
 		switch {
 		case err != nil:
 			return err
-		case who == "":
+		case s.who == "":
 			return kit.NewError("say who decides this", core.ErrInvalid)
-		case !until.IsZero() && !until.After(g.Engine().Now()):
+		case !s.until.IsZero() && !s.until.After(g.Engine().Now()):
 			return kit.NewError("until is over: give a later time, or the zero Time for ever", core.ErrInvalid)
 		}
 		_, err = g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), setScript,
-			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, mark+script.JoinTag(names...), value, who, why,
-			what, Path(path...), untilText(until), "", "", g.Engine().ScriptNow(time.Millisecond))
+			[]string{g.Key(tag, "root"), g.Key(tag, "audit")}, s.mark+script.JoinTag(names...), s.value, s.who,
+			s.why, s.what, Path(path...), untilText(s.until), "", "", g.Engine().ScriptNow(time.Millisecond))
 		return err
 	})
 }
@@ -109,7 +114,7 @@ func (g *Guard) Override(
 		}
 		what += " " + l.String()
 	}
-	return g.set(ctx, "override", a, "", value, what, until, who, why)
+	return g.set(ctx, "override", a, setting{"", value, what, until, who, why})
 }
 
 // parseLimits reads limits of an override, as String writes them.
@@ -136,12 +141,12 @@ func parseLimits(text string) (limits []Limit, err error) {
 // Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
 // obeys with its next call.
 func (g *Guard) Pause(ctx context.Context, a core.Attempt, until time.Time, who, why string) error {
-	return g.set(ctx, "pause", a, "!", untilText(until), "pause", until, who, why)
+	return g.set(ctx, "pause", a, setting{"!", untilText(until), "pause", until, who, why})
 }
 
 // Resume ends a pause.
 func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) error {
-	return g.set(ctx, "resume", a, "!", "", "resume", time.Time{}, who, why)
+	return g.set(ctx, "resume", a, setting{mark: "!", what: "resume", who: who, why: why})
 }
 
 // Decided is what operators have decided about a node.

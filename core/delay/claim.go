@@ -289,18 +289,21 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 // see it. Nack returns [ErrLost] as Ack does; and, where its first reply was lost, for a task that it has
 // ended and that was claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
-	return q.nack(ctx, t, reason, in, q.options.MaxTries, false)
+	return q.nack(ctx, t, reason, failed{in: in, tries: q.options.MaxTries})
 }
 
-// nack is Nack with the number of tries, 0 for a task that is to be dead at once. An unused try does not
-// count.
-func (q *Queue) nack(
-	ctx context.Context, t Task, reason string, in time.Duration, tries int, unused bool,
-) error {
+// failed says what becomes of a task whose try has failed.
+type failed struct {
+	in     time.Duration // until it is due again
+	tries  int           // that it may have; 0: it is dead at once
+	unused bool          // this try does not count
+}
+
+func (q *Queue) nack(ctx context.Context, t Task, reason string, f failed) error {
 	died := false
 	err := q.Call(ctx, "nack", about(t.ID), func() error {
 		value, err := q.run(ctx, nackScript, q.slotOf(t.ID), nil, script.EncodeUpTo(script.MaxRecord, t.ID),
-			t.token(), shortened(reason), max(in, 0).Milliseconds(), tries, kit.FlagOf(unused),
+			t.token(), shortened(reason), max(f.in, 0).Milliseconds(), f.tries, kit.FlagOf(f.unused),
 			q.options.deadKeep().Milliseconds())
 		if err != nil {
 			return err

@@ -316,17 +316,19 @@ func (w *worker) tell(ctx context.Context, r *run, ended error) error {
 		defer r.mu.Unlock()
 		return w.q.Ack(ctx, r.task, r.result)
 	}
-	tries := w.q.options.MaxTries
+	f := failed{tries: w.q.options.MaxTries}
 	var later *laterError
 	switch {
 	case errors.As(ended, new(*deadError)):
-		tries = 0
+		f.tries, f.in = 0, w.options.Backoff(r.task.Try)
 	case errors.As(ended, &later):
-		return w.q.nack(ctx, r.task, ended.Error(), max(later.in, time.Millisecond), tries, true)
+		f.in, f.unused = max(later.in, time.Millisecond), true
 	case errors.Is(context.Cause(r.ctx), ErrStopped):
-		return w.q.nack(ctx, r.task, ended.Error(), 0, tries, true)
+		f.unused = true
+	default:
+		f.in = w.options.Backoff(r.task.Try)
 	}
-	return w.q.nack(ctx, r.task, ended.Error(), w.options.Backoff(r.task.Try), tries, false)
+	return w.q.nack(ctx, r.task, ended.Error(), f)
 }
 
 // beat renews the leases of the running tasks until the context ends: a third of the lease after the last

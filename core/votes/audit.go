@@ -104,7 +104,7 @@ func (g *Guard) audit(ctx context.Context, poll, after string, count int) ([]Eve
 			return nil, after, fmt.Errorf("%w: %.100q is no position in this poll", core.ErrInvalid, after)
 		}
 	}
-	events, err := g.events(ctx, poll, cmp.Or(after, "0-0"), "+", count, name)
+	events, err := g.events(ctx, poll, chunk{cmp.Or(after, "0-0"), "+", count}, name)
 	if err != nil {
 		return nil, after, err
 	}
@@ -123,12 +123,16 @@ func parsePosition(text string) (milli int64, err error) {
 	return milli, err
 }
 
-// events returns up to count events of a poll after a position, up to and including another.
-func (g *Guard) events(
-	ctx context.Context, poll, after, until string, count int, name choiceNames,
-) ([]Event, error) {
+// chunk is up to most events after a position, up to and including another.
+type chunk struct {
+	after, until string
+	most         int
+}
+
+// events returns a chunk of the events of a poll.
+func (g *Guard) events(ctx context.Context, poll string, of chunk, name choiceNames) ([]Event, error) {
 	messages, err := script.Query(ctx, g.Engine().Runner,
-		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll), "("+after, until, "count", count))
+		redis.NewXMessageSliceCmd(ctx, "xrange", g.auditKey(poll), "("+of.after, of.until, "count", of.most))
 	if err != nil {
 		return nil, err
 	}
@@ -234,13 +238,14 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 		return err
 	}
 	run := rand.Text()[:10]
+	v := voiding{poll, run, options, result}
 	for after := "0-0"; ; {
-		events, err := g.events(ctx, poll, after, last[0].ID, maxAuditChunk, name)
+		events, err := g.events(ctx, poll, chunk{after, last[0].ID, maxAuditChunk}, name)
 		if err != nil || len(events) == 0 {
 			return err
 		}
 		for _, e := range events {
-			if err := g.voidMatching(ctx, poll, run, e, options, result); err != nil {
+			if err := g.voidMatching(ctx, v, e); err != nil {
 				return err
 			}
 		}
@@ -248,18 +253,23 @@ func (g *Guard) void(ctx context.Context, poll string, options VoidOptions, resu
 	}
 }
 
+// voiding is a run that voids votes of a poll.
+type voiding struct {
+	poll, run string
+	options   VoidOptions
+	result    *VoidResult
+}
+
 // voidMatching voids the vote of an event if it matches and stands, and adds it to the result.
-func (g *Guard) voidMatching(
-	ctx context.Context, poll, run string, e Event, options VoidOptions, result *VoidResult,
-) error {
-	if e.Kind != EventCast && e.Kind != EventChanged || !options.Match(e) {
+func (g *Guard) voidMatching(ctx context.Context, v voiding, e Event) error {
+	if e.Kind != EventCast && e.Kind != EventChanged || !v.options.Match(e) {
 		return nil
 	}
-	result.Matched++
-	voided, err := g.voidOne(ctx, poll, run, e, options)
+	v.result.Matched++
+	voided, err := g.voidOne(ctx, v.poll, v.run, e, v.options)
 	if voided {
-		result.Voided++
-		result.Weights[e.Choice] += e.Weight
+		v.result.Voided++
+		v.result.Weights[e.Choice] += e.Weight
 	}
 	return err
 }

@@ -255,7 +255,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	ctx, again := script.WatchSendings(ctx)
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for all calls
 	defer cancel()
-	if err := g.cast(ctx, &d, a, v, &poll, again); err != nil {
+	if err := g.cast(ctx, &d, casting{a, v, &poll, again}); err != nil {
 		return d, err
 	}
 	if d.Allowed {
@@ -266,22 +266,28 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	return d, nil
 }
 
+// casting is what a vote is cast with.
+type casting struct {
+	attempt core.Attempt // with the name of its call, unlike that of the decision
+	voter   voter
+	poll    *Poll
+	again   func() bool // see script.WatchSendings
+}
+
 // cast runs the script and fills in the decision. It tries again when the server's clock is on another day
 // than expected.
-func (g *Guard) cast(
-	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, again func() bool,
-) error {
+func (g *Guard) cast(ctx context.Context, d *core.Decision, c casting) error {
 	now := g.clock().UnixMilli()
 	for range 4 {
-		today, err := poll.day(now)
+		today, err := c.poll.day(now)
 		if err != nil {
 			return err
 		}
-		if now, err = g.castOnce(ctx, d, a, v, poll, today, again); err != nil {
+		if now, err = g.castOnce(ctx, d, c, today); err != nil {
 			return err
 		}
 		if d.Reason != core.ReasonDayRolled {
-			g.undoRefused(d, a)
+			g.undoRefused(d, c.attempt)
 			return nil
 		}
 	}
@@ -291,15 +297,14 @@ func (g *Guard) cast(
 
 // castOnce runs the script once and returns the number in its reply.
 func (g *Guard) castOnce(
-	ctx context.Context, d *core.Decision, a core.Attempt, v voter, poll *Poll, day period.Span,
-	again func() bool,
+	ctx context.Context, d *core.Decision, c casting, day period.Span,
 ) (int64, error) {
-	perVoter := int64(max(poll.PerVoter, 1))
+	a, perVoter := c.attempt, int64(max(c.poll.PerVoter, 1))
 	if err := kit.RoomToUndo(); err != nil {
 		return 0, err
 	}
 	args := []any{
-		v.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, poll.rules(day),
+		c.voter.record(), script.EncodeUpTo(script.MaxRecord, a.Item), a.Cost, c.poll.rules(day),
 		g.options.Keep.Milliseconds(), g.rememberID(a), a.Call(), fieldOf(a.ID),
 	}
 	args = g.inPart(g.withNow(append(args, g.audited(a)...)))
@@ -315,7 +320,7 @@ func (g *Guard) castOnce(
 		return 0, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.SetClaim(&ballot{keys: keys, call: a.Call(), late: again(), choices: decodeAll(choices)})
+	d.SetClaim(&ballot{keys: keys, call: a.Call(), late: c.again(), choices: decodeAll(choices)})
 	d.Allowed = d.Reason == core.ReasonOK || d.Reason == core.ReasonChanged
 	d.Limit, d.Remaining = perVoter, max(perVoter-cast, 0)
 	d.Kept = d.Allowed && replayed && number == 1

@@ -51,7 +51,7 @@ func (g *Guard) number(ctx context.Context, poll string, p *votes.Poll) (int, er
 		return n.parts, nil
 	}
 	asked := g.numbers.Ask(poll, now)
-	parts, state, err := g.begin(ctx, whole, poll, p, g.parts, false)
+	parts, state, err := g.begin(ctx, partOf{poll, whole}, p, g.parts, false)
 	if err == nil && state == undecided {
 		parts, state, err = g.decideNumber(ctx, poll, p)
 	}
@@ -72,15 +72,15 @@ const (
 // begin asks for the number of parts of the whole poll, or whether a part is there. With decide it lets the
 // poll begin in so many parts, or the part, which is one of so many.
 func (g *Guard) begin(
-	ctx context.Context, n int, poll string, p *votes.Poll, parts int, decide bool,
+	ctx context.Context, of partOf, p *votes.Poll, parts int, decide bool,
 ) (stored int, state int64, err error) {
-	of, keep := g.Guard, g.keep.number
-	if n != whole {
-		of, keep = g.Part(n, parts), g.keep.part
+	book, keep := g.Guard, g.keep.number
+	if of.n != whole {
+		book, keep = g.Part(of.n, parts), g.keep.part
 	}
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), numberScript, of.Keys(poll), parts,
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), numberScript, book.Keys(of.poll), parts,
 		schedule.Milli(p.Opens), schedule.Milli(p.Closes), keep, kit.FlagOf(decide),
-		g.Engine().ScriptNow(time.Millisecond), kit.FlagOf(n != whole))
+		g.Engine().ScriptNow(time.Millisecond), kit.FlagOf(of.n != whole))
 	if err != nil {
 		if strings.Contains(err.Error(), "GATEHOUSE lost: ") {
 			err = fmt.Errorf("%w: %w", votes.ErrLost, err)
@@ -106,7 +106,7 @@ func (g *Guard) decideNumber(ctx context.Context, poll string, p *votes.Poll) (i
 	if err != nil {
 		return 0, 0, err
 	}
-	parts, state, err := g.begin(ctx, whole, poll, p, g.parts, !remains)
+	parts, state, err := g.begin(ctx, partOf{poll, whole}, p, g.parts, !remains)
 	if err == nil && remains && state == undecided { // nobody has decided since: a part begins after it
 		err = errNumber
 	}
@@ -148,9 +148,9 @@ const (
 
 // mark asks a poll about a part, one of so many, or 0 for any, or tells it that the part is there.
 func (g *Guard) mark(
-	ctx context.Context, poll string, n, parts int, closes time.Time, begun bool,
+	ctx context.Context, of partOf, parts int, closes time.Time, begun bool,
 ) (mark, error) {
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), begunScript, g.Keys(poll)[:1], n,
+	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), begunScript, g.Keys(of.poll)[:1], of.n,
 		schedule.Milli(closes), g.keep.mark, kit.FlagOf(begun), g.Engine().ScriptNow(time.Millisecond), parts)
 	if err != nil {
 		return "", err
@@ -186,18 +186,18 @@ func (g *Guard) join(ctx context.Context, poll string, n, parts int, p *votes.Po
 func (g *Guard) joinNow(
 	ctx context.Context, poll string, n, parts int, p *votes.Poll,
 ) (found mark, state int64, err error) {
-	found, err = g.mark(ctx, poll, n, parts, p.Closes, false)
+	found, err = g.mark(ctx, partOf{poll, n}, parts, p.Closes, false)
 	if err != nil || found == markKnown || found == markRoot {
 		return found, known, err
 	}
-	_, state, err = g.begin(ctx, n, poll, p, parts, found == markNone)
+	_, state, err = g.begin(ctx, partOf{poll, n}, p, parts, found == markNone)
 	switch {
 	case err != nil || state == closed:
 		return found, state, err
 	case state == undecided:
 		return found, state, errPart(n)
 	}
-	found, err = g.mark(ctx, poll, n, parts, p.Closes, true)
+	found, err = g.mark(ctx, partOf{poll, n}, parts, p.Closes, true)
 	return found, known, err
 }
 
@@ -209,7 +209,7 @@ var unopened = votes.Poll{Opens: time.UnixMilli(core.MaxAmount)}
 // a caller reads then are none.
 func (g *Guard) storedNumber(ctx context.Context, poll string) (int, error) {
 	for remains := false; ; {
-		parts, state, err := g.begin(ctx, whole, poll, &unopened, 1, false)
+		parts, state, err := g.begin(ctx, partOf{poll, whole}, &unopened, 1, false)
 		switch {
 		case errors.Is(err, votes.ErrLost): // a poll of one part without its book: its guard says so
 			return 1, nil
@@ -234,7 +234,7 @@ func (g *Guard) checkPart(ctx context.Context, poll string, n int) error {
 	if err != nil || there {
 		return err
 	}
-	found, err := g.mark(ctx, poll, n, 0, time.Time{}, false)
+	found, err := g.mark(ctx, partOf{poll, n}, 0, time.Time{}, false)
 	if err != nil || found != markKnown && found != markStale {
 		return err
 	}
