@@ -1,10 +1,10 @@
-// Package lua holds the scripts that decide, one plain file each, in a folder per guard. The header of a file
-// states its purpose, KEYS, ARGV and replies. A file runs unchanged with redis-cli --eval, and step by step
-// with --ldb. The scripts use base Lua and redis.call only, touch no key but those in KEYS, and read the
-// server's clock unless the caller passes a moment. Blocks that several scripts share stand in each of them
-// between "-- shared NAME" and "-- end NAME"; their source is shared/NAME.lua in the guard's folder, or in
-// this one where several guards have it, and go generate writes them into the scripts. docs/scripts.md
-// describes the conventions that all scripts follow.
+// Package lua holds the scripts that decide, one plain file each, in a folder per guard; locks run those of
+// semaphores. The header of a file states its purpose, KEYS, ARGV and replies. A file runs unchanged with
+// redis-cli --eval, and step by step with --ldb. The scripts use base Lua and redis.call only, touch no key
+// but those in KEYS, and read the server's clock unless the caller passes a moment. Blocks that several
+// scripts share stand in each of them between "-- shared NAME" and "-- end NAME"; their source is
+// shared/NAME.lua in the guard's folder, or in this one where several guards have it, and go generate writes
+// them into the scripts. docs/scripts.md describes the conventions that all scripts follow.
 //
 // Most programs use the guards in the packages below core, which run these scripts.
 package lua

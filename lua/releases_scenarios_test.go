@@ -577,7 +577,7 @@ func permits(p *pair) {
 	renew := script.New("renew", lua.Source("semaphore/renew"), script.Idempotent)
 	for _, e := range p.sides {
 		keys := []string{p.key + ":semaphore:exports:{|}:permits"}
-		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "nobody|10000|zoe", 1)
+		lost, err := e.Run(p.ctx, renew, keys, 10_000, "", "", "1|nobody|10000|zoe")
 		p.must("renew", err)
 		p.is("lost", lost, "[1]")
 	}

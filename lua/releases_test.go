@@ -325,8 +325,9 @@ var mutations = []mutation{
 		"'^(%a+) ?(%S*)'", "'^(%a+) ?%S* ?(%S*)'"}},
 	{"sale", "a field renamed", "seckill/*", []string{"'terms'", "'rules'", "s.terms", "s.rules"}},
 	{"semaphore", "leases in seconds", "semaphore/*", []string{
-		"time[1] * 1000 + math.floor(time[2] / 1000)", "time[1] + 0", "now + lease", "now + lease / 1000"}},
-	{"lock", "a field renamed", "lock/*", []string{"'holder'", "'owner'"}},
+		"math.floor(micro / 1000)", "math.floor(micro / 1000000)", "math.floor(now / 1000)", "math.floor(now / 1000000)",
+		"now + lease", "now + lease / 1000"}},
+	{"lock", "the fence of another member", "semaphore/*", []string{"'')", "'#')"}},
 	{"delay queue", "a state renamed", "delay/*", []string{"'r'", "'w'"}},
 	{"budget", "a field renamed", "budget/*", []string{"'p'", "'q'"}},
 	{"desk", "another field of the version", "control/*", []string{"'='", "'#'"}},

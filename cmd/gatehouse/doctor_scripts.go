@@ -169,13 +169,16 @@ func (p *patient) answers(wrong map[string]bool) {
 		strings.Join(slices.Sorted(maps.Keys(wrong)), ", "), slices.Sorted(maps.Keys(guards))...)
 }
 
-// guardOf returns the guard that a script is of, which is its folder.
+// guardOf returns the guard that a script is of: its folder, but for scripts of several guards.
 func guardOf(script string) string {
-	folder, _, _ := strings.Cut(script, "/")
-	if folder == "core" {
+	switch folder, _, _ := strings.Cut(script, "/"); folder {
+	case "core":
 		return everyGuard
+	case "semaphore":
+		return "lock and semaphore"
+	default:
+		return folder
 	}
-	return folder
 }
 
 var (

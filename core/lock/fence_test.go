@@ -27,7 +27,7 @@ func TestFencesGrow(t *testing.T) {
 			case 0:
 				_, err = g.Break(t.Context(), "p")
 			case 1, 2:
-				err = b.Client.Del(t.Context(), g.Key("p", "lock")).Err() // as by a failover that loses it
+				err = b.Client.Del(t.Context(), g.Key("p", "permits")).Err() // as by a failover that loses it
 			case 3:
 				err = b.Client.ScriptFlush(t.Context()).Err()
 			}
@@ -36,7 +36,7 @@ func TestFencesGrow(t *testing.T) {
 			}
 			guardtest.Settle(t, g, d, core.Commit)
 		}
-		ttl := b.Client.PTTL(t.Context(), g.Key("p", "lock")).Val()
+		ttl := b.Client.PTTL(t.Context(), g.Key("p", "permits")).Val()
 		if ttl < 24*time.Hour || ttl > 24*time.Hour+leases.DefaultLease {
 			t.Errorf("the last fence is kept for %v, want a day", ttl)
 		}
@@ -108,7 +108,7 @@ func TestFencesGrowOverAFailover(t *testing.T) {
 		replica.ReplicaOf(primary)
 		if known {
 			redistest.Eventually(t, 20*time.Second, func() bool {
-				return replica.Client(t).HGet(t.Context(), old.Key("p", "lock"), "fence").Err() == nil
+				return replica.Client(t).ZScore(t.Context(), old.Key("p", "permits"), "").Err() == nil
 			}, "the replica does not know the fence")
 		}
 		if err := replica.Client(t).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {

@@ -10,16 +10,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
-	"github.com/gatehouse-go/gatehouse/lua"
-)
-
-var (
-	acquireScript = script.New("lock_acquire", lua.Source("lock/acquire"), script.Idempotent)
-	waitScript    = script.New("lock_wait", lua.Source("lock/wait"), script.Idempotent)
-	releaseScript = script.New("lock_release", lua.Source("lock/release"), script.Idempotent)
-	renewScript   = script.New("lock_renew", lua.Source("lock/renew"), script.Idempotent)
-	breakScript   = script.New("lock_break", lua.Source("lock/break"), script.Idempotent)
-	peekScript    = script.New("lock_peek", lua.Source("lock/peek"), script.Idempotent)
 )
 
 var (
@@ -48,7 +38,8 @@ type Options struct {
 }
 
 // Guard lets one holder at a time have the lock of a thing. Make it with [New]. It is safe for concurrent
-// use.
+// use. Its scripts are those of semaphores, in lua/semaphore: the lock is their one permit, and its grant has
+// a fence.
 //
 // # Attempts
 //
@@ -118,13 +109,9 @@ type Guard struct {
 // are invalid.
 func New(e *core.Engine, name string, options Options) *Guard {
 	held := leases.Options{
-		Lease: options.Lease, Wait: options.Wait, Waiters: options.Waiters, Lost: ErrLost, Record: "lock",
-		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
+		Lease: options.Lease, Wait: options.Wait, Waiters: options.Waiters, Lost: ErrLost, Fences: true,
 	}.WithDefaults("lock", name)
-	g := &Guard{
-		Base: kit.Register(e, "lock", name, acquireScript, waitScript, releaseScript, renewScript, breakScript,
-			peekScript),
-	}
+	g := &Guard{Base: kit.Register(e, "lock", name, leases.Scripts()...)}
 	g.keeper = leases.New(&g.Base, held)
 	return g
 }
@@ -149,8 +136,9 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	a.Cost = 1
 	d, err = g.keeper.Take(ctx, script.Encode(a.Resource), d, a, 1)
 	if h, _ := g.keeper.Claim(d); h != nil && h.Lease == 0 {
-		h.Number = g.nextFence()
+		h.Fence = g.nextFence()
 	}
+	d.Remaining = 0 // is for what has a Limit
 	return d, err
 }
 
@@ -195,7 +183,7 @@ func (g *Guard) Fence(d core.Decision) (fence int64, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	return h.Number, true
+	return h.Fence, true
 }
 
 // Fence returns the fence of the lock under which the context's work runs, and reports whether there is one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -143,7 +142,7 @@ func TestLockRefusalsWriteNothing(t *testing.T) {
 		defer guardtest.Settle(t, g, d, core.Commit)
 		contents := func() string {
 			keys := b.Client.Exists(t.Context(), g.Key("p", "line"), g.Key("p", "present")) // one slot
-			return fmt.Sprint(b.Client.HGetAll(t.Context(), g.Key("p", "lock")).Val(), keys.Val())
+			return fmt.Sprint(b.Client.ZRangeWithScores(t.Context(), g.Key("p", "permits"), 0, -1).Val(), keys.Val())
 		}
 		before := contents()
 		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
@@ -194,7 +193,8 @@ func TestLockReleaseThatOvertakes(t *testing.T) {
 		}
 		arrive := func() string {
 			t.Helper()
-			value, err := g.Engine().Run(t.Context(), acquireScript, g.keeper.KeysOf(h), 10000, h.Name)
+			value, err := g.Engine().Run(t.Context(), leases.AcquireScript, g.keeper.KeysOf(h), 1, 10000, h.Name,
+				86410000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -250,34 +250,6 @@ func TestLockHostileText(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestLockFullRedis: nothing is taken, and what is held is renewed and given back.
-func TestLockFullRedis(t *testing.T) {
-	server := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
-	rdb, clock := server.Client(t), guardtest.NewClock()
-	e := guardtest.NewEngine(redistest.Backend{Client: rdb, Prefix: "full"}, guardtest.WithClock(clock))
-	g := New(e, "l", Options{})
-	d, _ := take(t, g, ann)
-	h, err := g.keeper.Claim(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Late = true // its release leaves a tombstone
-	rdb.ConfigSet(t.Context(), "maxmemory", "1")
-	other := core.Attempt{Actor: "ann", Resource: "q"}
-	if _, err := g.Check(t.Context(), other); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("in a full Redis: %v, want its OOM error", err)
-	}
-	for range 2 {
-		clock.Advance(leases.DefaultLease * 2 / 3)
-		if err := g.Extend(t.Context(), d); err != nil {
-			t.Error(err)
-		}
-	}
-	wantHeld(t, g, "ann")
-	guardtest.Settle(t, g, d, core.Commit)
-	wantHeld(t, g, "")
 }
 
 // TestLockDo: f runs under the lock, and Do says what became of it.

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -33,39 +32,20 @@ type State struct {
 // is empty.
 func (g *Guard) Peek(ctx context.Context, thing string) (State, error) {
 	return kit.Look(ctx, &g.Base, "peek", core.Attempt{Resource: thing}, func() (State, error) {
-		switch {
-		case thing == "":
-			return State{}, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
-		case !g.Engine().HasRedis():
-			return g.local(thing), nil
+		if thing == "" {
+			return State{}, errNoThing
 		}
-		tag := script.Encode(thing)
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
-			[]string{g.Key(tag, "lock"), g.Key(tag, "line")}, g.Engine().ScriptNow(time.Microsecond))
-		if err != nil {
-			return State{}, err
+		pool, err := g.keeper.Peek(ctx, script.Encode(thing))
+		s := State{Fence: pool.Fence, Waiting: pool.Waiting}
+		for _, h := range pool.Holders {
+			s.Held, s.Owner, s.Ends = true, h.Actor, h.Ends
 		}
-		r := script.ReadReply(value, 4, 4)
-		holder := r.Text()
-		s := State{Held: holder != "", Ends: r.Duration(time.Millisecond), Fence: r.Number(), Waiting: r.Number()}
-		if parts := strings.SplitN(holder, "|", 3); len(parts) == 3 {
-			s.Owner = script.Decode(parts[2])
-		} else if r.Err == nil && s.Held {
-			r.Err = fmt.Errorf("unexpected holder %.100q", holder)
-		}
-		return s, r.Err
+		return s, err
 	})
 }
 
-// local returns the state of a lock inside the process.
-func (g *Guard) local(thing string) (s State) {
-	holders, waiting := g.keeper.Local(script.Encode(thing))
-	s.Waiting = waiting
-	for _, h := range holders {
-		s.Held, s.Owner, s.Fence = true, h.Attempt.Actor, h.Number
-	}
-	return s
-}
+// errNoThing is the error of operations without a thing.
+var errNoThing = fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
 
 // Break takes the lock of the thing away from who holds it, and reports whether somebody did. Others can take
 // it at once, while the context of the one who had it ends with the next renewal. So two may work for up to a
@@ -73,20 +53,11 @@ func (g *Guard) local(thing string) (s State) {
 // is empty.
 func (g *Guard) Break(ctx context.Context, thing string) (bool, error) {
 	return kit.Look(ctx, &g.Base, "break", core.Attempt{Resource: thing}, func() (bool, error) {
-		tag := script.Encode(thing)
-		switch {
-		case thing == "":
-			return false, fmt.Errorf("%w: the thing is empty", core.ErrInvalid)
-		case !g.Engine().HasRedis():
-			return g.keeper.EvictLocal(tag, "") > 0, nil
+		if thing == "" {
+			return false, errNoThing
 		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), breakScript,
-			[]string{g.Key(tag, "lock")})
-		if err != nil {
-			return false, err
-		}
-		n, err := script.ReadNumber(value)
-		return n == 1, err
+		n, err := g.keeper.Evict(ctx, script.Encode(thing), "")
+		return n > 0, err
 	})
 }
 

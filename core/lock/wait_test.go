@@ -112,74 +112,6 @@ func TestLockWaitThatIsOver(t *testing.T) {
 	})
 }
 
-// TestLockWaitersOfADeadProcessBlockNobody: they lose their places 25 ms after the release.
-func TestLockWaitersOfADeadProcessBlockNobody(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClock()
-		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{Wait: leases.MaxWait})
-		held, _ := take(t, g, ann)
-		keys := []string{g.Key("p", "lock"), g.Key("p", "line"), g.Key("p", "present"), g.Key("p", "void", "dead")}
-		if _, err := g.Engine().Run(t.Context(), waitScript, keys, "dead", 10000, 0, 0, clock.Now().UnixMicro(),
-			"dead|10000|eve"); err != nil {
-			t.Fatal(err)
-		}
-		behind := wait(t, g)
-		wantWaiting(t, g, 2)
-		guardtest.Settle(t, g, held, core.Commit)
-		impatient := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "l", Options{})
-		guardtest.WantReason(t, guardtest.Check(t, impatient, bob), core.ReasonBusy) // nobody overtakes
-		clock.Advance(25 * time.Millisecond)
-		<-behind.decided
-		guardtest.WantReason(t, behind.d, core.ReasonOK)
-		guardtest.Settle(t, g, behind.d, core.Commit)
-		wantWaiting(t, g, 0)
-	})
-}
-
-// TestASilentProcessIsPassedByAndComesBackToItsPlace: those behind it overtake it while it makes no call, and
-// when it does, it is served before those who are still there.
-func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		clock := guardtest.NewClock()
-		withClock := guardtest.WithClock(clock)
-		one := New(guardtest.NewEngine(b, withClock), "l", Options{Wait: leases.MaxWait})
-		silent := New(guardtest.NewEngineOver(b, &guardtest.Counting{Client: b.Client}, withClock), "l",
-			Options{Wait: leases.MaxWait})
-		silent.keeper.Pause(time.Hour) // it only calls when an attempt comes
-		held, _ := take(t, one, ann)
-		var waiters []*waiting
-		for i, g := range []*Guard{silent, one, one} {
-			waiters = append(waiters, wait(t, g))
-			wantWaiting(t, one, int64(i+1))
-		}
-		guardtest.Settle(t, one, held, core.Commit)
-		clock.Advance(25 * time.Millisecond)
-		<-waiters[1].decided
-		guardtest.WantReason(t, waiters[1].d, core.ReasonOK)
-		guardtest.Settle(t, one, waiters[1].d, core.Commit)
-		<-waiters[2].decided
-		guardtest.WantReason(t, waiters[2].d, core.ReasonOK)
-		behind := wait(t, one)
-		wantWaiting(t, one, 1)
-		late := []*waiting{wait(t, silent)}
-		wantWaiting(t, one, 3)
-		guardtest.Settle(t, one, waiters[2].d, core.Commit)
-		late = append(late, wait(t, silent))
-		<-waiters[0].decided
-		guardtest.WantReason(t, waiters[0].d, core.ReasonOK)
-		wantWaiting(t, one, 3)
-		for _, w := range late {
-			w.giveUp()
-			<-w.decided
-			guardtest.WantReason(t, w.d, core.ReasonBusy)
-		}
-		guardtest.Settle(t, silent, waiters[0].d, core.Commit)
-		<-behind.decided
-		guardtest.WantReason(t, behind.d, core.ReasonOK)
-		guardtest.Settle(t, one, behind.d, core.Commit)
-	})
-}
-
 // TestLockWaitersWhoseRepliesAreLost: each gets the lock once, with the fence that Redis has noted.
 func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
@@ -214,29 +146,5 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 			guardtest.Settle(t, two, d, core.Commit)
 		}
 		wantHeld(t, one, "")
-	})
-}
-
-// TestALockWaitThatArrivesLateTakesNothing: the call for an attempt's place reaches Redis after the attempt
-// has given up, when the lock is free.
-func TestALockWaitThatArrivesLateTakesNothing(t *testing.T) {
-	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		other := New(guardtest.NewEngine(b), "l", Options{})
-		faults := redistest.NewFaults(t)
-		b.Client = b.NewClientWith(t, faults)
-		g := New(guardtest.NewEngine(b), "l", Options{Wait: 100 * time.Millisecond})
-		if err := g.Engine().Preload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		held, _ := take(t, other, ann)
-		faults.HoldBack(waitScript.SHA())
-		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
-		redistest.Eventually(t, 10*time.Second, func() bool {
-			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0
-		}, "the attempt has not left")
-		guardtest.Settle(t, other, held, core.Commit)
-		t.Logf("%q", faults.Deliver(t, 1))
-		wantHeld(t, other, "")
-		wantWaiting(t, other, 0)
 	})
 }

@@ -101,7 +101,7 @@ var claimsOf = map[string]func(t *testing.T, sends, gives *core.Engine, name str
 	"locks": func(_ *testing.T, sends, gives *core.Engine, name string) lateClaims {
 		g := lock.New(sends, name, lock.Options{})
 		return lateClaims{
-			script: script.New("late", lua.Source("lock/acquire"), script.Idempotent),
+			script: script.New("late", lua.Source("semaphore/acquire"), script.Idempotent),
 			sends:  g, gives: lock.New(gives, name, lock.Options{}),
 			a: core.Attempt{Actor: "ann", Resource: "p"}, other: core.Attempt{Actor: "bob", Resource: "p"},
 			returns: true,

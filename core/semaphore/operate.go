@@ -2,14 +2,10 @@ package semaphore
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 )
 
@@ -45,42 +41,17 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
 				return State{}, err
 			}
 		}
-		if !g.Engine().HasRedis() {
-			s.Holders, s.Waiting = g.local(tagOf(a))
-		} else if s.Holders, s.Waiting, err = g.holders(ctx, tagOf(a)); err != nil {
+		pool, err := g.keeper.Peek(ctx, tagOf(a))
+		if err != nil {
 			return State{}, err
 		}
-		for _, h := range s.Holders {
+		s.Waiting = pool.Waiting
+		for _, h := range pool.Holders {
+			s.Holders = append(s.Holders, Holder(h))
 			s.Held += h.Permits
 		}
 		return s, nil
 	})
-}
-
-// holders returns who holds permits and how many wait, by the script.
-func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, waiting int64, err error) {
-	value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), peekScript,
-		[]string{g.Key(tag, "permits"), g.Key(tag, "line")}, g.Engine().ScriptNow(time.Millisecond))
-	if err != nil {
-		return nil, 0, err
-	}
-	r := script.ReadReply(value, 3, 3)
-	now, waiting, permits := r.Number(), r.Number(), r.Texts()
-	if r.Err != nil {
-		return nil, 0, r.Err
-	}
-	for i := 0; i+1 < len(permits); i += 2 {
-		ends, err := strconv.ParseFloat(permits[i+1], 64)
-		cost, name, _ := strings.Cut(permits[i], "|")
-		parts := strings.SplitN(name, "|", 3)
-		number, malformed := strconv.ParseInt(cost, 10, 64)
-		if err != nil || malformed != nil || len(parts) < 3 {
-			return nil, 0, fmt.Errorf("unexpected permits %.100q until %.100q", permits[i], permits[i+1])
-		}
-		holders = append(holders, Holder{Actor: script.Decode(parts[2]), Permits: number,
-			Ends: script.DurationOf(int64(ends)-now, time.Millisecond)})
-	}
-	return holders, waiting, nil
 }
 
 // Evict takes away the permits of the attempt's Actor, or of everybody if it has no Actor, in the pool that
@@ -89,30 +60,8 @@ func (g *Guard) holders(ctx context.Context, tag string) (holders []Holder, wait
 // lease.
 func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	return kit.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
-		tag := tagOf(a)
-		if !g.Engine().HasRedis() {
-			return g.keeper.EvictLocal(tag, a.Actor), nil
-		}
-		actor := ""
-		if a.Actor != "" {
-			actor = script.Encode(a.Actor)
-		}
-		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), evictScript,
-			[]string{g.Key(tag, "permits")}, actor)
-		if err != nil {
-			return 0, err
-		}
-		return script.ReadNumber(value)
+		return g.keeper.Evict(ctx, tagOf(a), a.Actor)
 	})
-}
-
-// local returns who holds permits in this process, and how many wait.
-func (g *Guard) local(tag string) (holders []Holder, waiting int64) {
-	held, waiting := g.keeper.Local(tag)
-	for _, h := range held {
-		holders = append(holders, Holder{Actor: h.Attempt.Actor, Permits: h.Attempt.Cost})
-	}
-	return holders, waiting
 }
 
 // Describe implements [kit.Describer].

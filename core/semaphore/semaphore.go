@@ -11,17 +11,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/internal/inflight"
 	"github.com/gatehouse-go/gatehouse/internal/leases"
-	"github.com/gatehouse-go/gatehouse/lua"
-)
-
-var (
-	acquireScript = script.New("semaphore_acquire", lua.Source("semaphore/acquire"),
-		script.Idempotent).Shared()
-	releaseScript = script.New("semaphore_release", lua.Source("semaphore/release"), script.Idempotent)
-	waitScript    = script.New("semaphore_wait", lua.Source("semaphore/wait"), script.Idempotent)
-	renewScript   = script.New("semaphore_renew", lua.Source("semaphore/renew"), script.Idempotent)
-	evictScript   = script.New("semaphore_evict", lua.Source("semaphore/evict"), script.Idempotent)
-	peekScript    = script.New("semaphore_peek", lua.Source("semaphore/peek"), script.Idempotent)
 )
 
 // ErrLost is the cause with which the context of [Guard.Hold], and of a request, ends when the lease of its
@@ -74,9 +63,9 @@ const maxPermits = 10_000
 // is over by this clock, or that a renewal finds lost, is never renewed again. Then the context of
 // [Guard.Hold] ends with the cause [ErrLost].
 //
-// If the server's clock is set forward, leases end early. If it is set back, none lasts longer than Lease.
-// After a failover of Redis, permits whose grant was not replicated are lost. Their holders hear of it with
-// the next renewal, and until then more than Max may run.
+// If the server's clock is set forward, leases end early. If it is set back, none keeps attempts out for
+// longer than Lease. After a failover of Redis, permits whose grant was not replicated are lost. Their
+// holders hear of it with the next renewal, and until then more than Max may run.
 //
 // # Waiting
 //
@@ -124,12 +113,9 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	}
 	held := leases.Options{
 		Lease: options.Lease, Wait: options.Wait, Waiters: options.Waiters, Lost: ErrLost,
-		Record: "permits", Counts: true,
-		Acquire: acquireScript, Queue: waitScript, Release: releaseScript, Renew: renewScript,
 	}.WithDefaults("semaphore", name)
 	g := &Guard{
-		Base: kit.Register(e, "semaphore", name, acquireScript, waitScript, releaseScript, renewScript, evictScript,
-			peekScript),
+		Base:     kit.Register(e, "semaphore", name, leases.Scripts()...),
 		options:  options,
 		heard:    bounded.New[string, int64](poolsHeard),
 		inFlight: inflight.New(),

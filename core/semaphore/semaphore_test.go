@@ -203,7 +203,7 @@ func TestSemaphoreReleaseThatOvertakes(t *testing.T) {
 		if err := g.keeper.Give(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
-		value, err := g.Engine().Run(t.Context(), acquireScript, g.keeper.KeysOf(h), 2, 2, 10000, h.Name)
+		value, err := g.Engine().Run(t.Context(), leases.AcquireScript, g.keeper.KeysOf(h), 2, 10000, h.Name)
 		if err != nil || script.ReadReply(value, 3, 3).Text() != string(core.ReasonGone) {
 			t.Errorf("%v, %v: want gone", value, err)
 		}

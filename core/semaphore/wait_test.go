@@ -205,13 +205,13 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Max: 1, Wait: maxWait})
 		held := guardtest.Check(t, g, ann)
 		keys := []string{g.Key("p", "permits"), g.Key("p", "line"), g.Key("p", "present")}
-		args := []any{"dead", defaultLease.Milliseconds(), 0, 0, clock.Now().UnixMilli()}
+		args := []any{"dead", defaultLease.Milliseconds(), 0, 0, "", clock.Now().UnixMicro()}
 		for i := range 3 {
 			call := fmt.Sprint("dead", i)
 			keys = append(keys, g.Key("p", "void", call))
-			args = append(args, call+"|10000|eve", 1, 1)
+			args = append(args, "1|"+call+"|10000|eve", 1)
 		}
-		if _, err := g.Engine().Run(t.Context(), waitScript, keys, args...); err != nil {
+		if _, err := g.Engine().Run(t.Context(), leases.WaitScript, keys, args...); err != nil {
 			t.Fatal(err)
 		}
 		behind := wait(t, g, 1)
@@ -479,7 +479,7 @@ func TestAWaitThatArrivesLateTakesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		held := guardtest.Check(t, other, ann)
-		faults.HoldBack(waitScript.SHA())
+		faults.HoldBack(leases.WaitScript.SHA())
 		guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonBusy)
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			return g.keeper.Lines() == 0 && g.Engine().Pending() == 0

@@ -162,7 +162,7 @@ var userKeeps = []keeps{
 			g := lock.New(gate, "g", lock.Options{})
 			return tries(g, core.Rollback, func(int) core.Attempt { return core.Attempt{Actor: "ann", Resource: "r"} })
 		}},
-	{"semaphore", "a semaphore of 10", 20, 1_000, "the lease", "`Max` permits",
+	{"semaphore", "a semaphore of 10", 20, 1_000, "an hour at most", "`Max` permits",
 		func(gate *core.Engine) user {
 			g := semaphore.New(gate, "g", semaphore.Options{Max: 10})
 			return func(ctx context.Context, _ int) error {

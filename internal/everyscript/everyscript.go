@@ -67,10 +67,11 @@ func Steps() []Step {
 	line := []string{"s{|}:permits", "s{|}:line", "s{|}:present", "s{|}:void|w1", "s{|}:void|w2"}
 	other := []string{"s{|}:permits", "s{|}:void|c5", "s{|}:present"}
 	leave := []string{"s{|}:permits", "s{|}:void|c1", "s{|}:line", "s{|}:present"}
-	lock := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:present"}
-	queue := []string{"k{a}:lock", "k{a}:line", "k{a}:present", "k{a}:void|w1"}
-	behind := []string{"k{a}:lock", "k{a}:void|c2", "k{a}:present"}
-	give := []string{"k{a}:lock", "k{a}:void|c1", "k{a}:line", "k{a}:present"}
+	lock := []string{"k{a}:permits", "k{a}:void|c1", "k{a}:present"}
+	queue := []string{"k{a}:permits", "k{a}:line", "k{a}:present", "k{a}:void|w1"}
+	behind := []string{"k{a}:permits", "k{a}:void|c2", "k{a}:present"}
+	give := []string{"k{a}:permits", "k{a}:void|c1", "k{a}:line", "k{a}:present"}
+	const fenced = "86410000" // milliseconds for which a lock keeps its last fence
 	slot := []string{"d{q|0}:head", "d{q|0}:tasks", "d{q|0}:bodies", "d{q|0}:due", "d{q|0}:running",
 		"d{q|0}:done", "d{q|0}:dead"}
 	with := func(key string) []string { return append(slices.Clone(slot), "d{q|0}:"+key) }
@@ -397,60 +398,58 @@ func Steps() []Step {
 		{"seckill/confirm", sale, []string{"o1", "bob", "100"}, "gone 0  0 1 2"},
 		{"seckill/cancel", sale, []string{"o7", "c7", "", "bob"}, "ok 1  0 1 2"}, // before it comes
 		{"seckill/reserve", sale, []string{"100", "", "o7", "bob", "1", "c7"}, "gone 0  1 2 0 0"},
-		{"lock/acquire", lock, []string{"10000", "c1|10000|ann", "5000000"}, "ok 5000000 0"},
-		{"lock/acquire", lock, []string{"10000", "c1|10000|ann", "6000000"}, "ok 5000000 0"},
-		{"lock/acquire", lock, []string{"10000", "c2|10000|bob", "6000999"}, "busy 0 9000"},
-		{"lock/peek", queue[:2], []string{"6000000"}, "c1|10000|ann 9000 5000000 0"},
-		{"lock/renew", lock[:1], []string{"10000", "8000000", "c0|10000|ann", "c1|10000|ann"}, "1"},
-		{"lock/acquire", lock, []string{"10000", "c2|10000|bob", "1000000"}, "busy 0 10000"}, // set back
-		{"lock/wait", queue, []string{"p1", "10000", "0", "0", "1000000", "w1|10000|bob"},
-			"p1 10000  5000000"},
-		{"lock/release", give, []string{"c1|10000|ann", "60000", "", "2000000"}, "1 p1 25"},
-		{"lock/acquire", behind, []string{"10000", "c2|10000|bob", "2000000"}, "busy 0 1"}, // behind bob
-		{"lock/acquire", lock, []string{"10000", "c1|10000|ann", "2000000"}, "gone 0 0"},
-		{"lock/wait", queue, []string{"p1", "10000", "0", "0", "2000000", "w1|10000|bob"},
-			" 0 1 5000001"},
-		{"lock/wait", queue, []string{"p1", "10000", "0", "0", "2000000", "w1|10000|bob"},
-			" 0 1 5000001"},
-		{"lock/break", lock[:1], nil, "1"},
-		{"lock/break", lock[:1], nil, "0"},
-		{"lock/renew", lock[:1], []string{"10000", "3000000", "w1|10000|bob"}, "1"},
-		{"lock/peek", queue[:2], []string{"3000000"}, " 0 5000001 0"},
-		{"semaphore/acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "5000"}, "ok 1 0"},
-		{"semaphore/acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "6000"}, "ok 1 0"},
-		{"semaphore/acquire", pool, []string{"3", "2", "10000", "c2|10000|bob", "6000"}, "busy 1 9000"},
-		{"semaphore/acquire", pool, []string{"3", "1", "10000", "c3|10000|cid", "7000"}, "ok 0 0"},
-		{"semaphore/peek", line[:2], []string{"7000"},
-			"7000 0 2|c1|10000|ann 15000 1|c3|10000|cid 17000"},
-		{"semaphore/renew", pool[:1], []string{"10000", "8000", "c1|10000|ann", "2", "c2|10000|bob", "2"},
-			"2"},
-		{"semaphore/renew", pool[:1], []string{"10000", "17000", "c1|10000|ann", "2", "c3|10000|cid", "1"},
-			"2"},
+		{"semaphore/acquire", lock, []string{"1", "10000", "1|c1|10000|ann", fenced, "5000000"}, "ok 0 0 5000000"},
+		{"semaphore/acquire", lock, []string{"1", "10000", "1|c1|10000|ann", fenced, "6000000"}, "ok 0 0 5000000"},
+		{"semaphore/acquire", lock, []string{"1", "10000", "1|c2|10000|bob", fenced, "6000999"}, "busy 0 9000"},
+		{"semaphore/peek", queue[:2], []string{"6000000"}, "6000 0 5000000 1|c1|10000|ann 15000"},
+		{"semaphore/renew", lock[:1], []string{"10000", fenced, "8000000", "1|c0|10000|ann", "1|c1|10000|ann"},
+			"1"},
 		// set back
-		{"semaphore/acquire", pool, []string{"2", "1", "10000", "c4|10000|dan", "1000"}, "busy 0 10000"},
-		{"semaphore/release", leave, []string{"c1|10000|ann", "2", "3", "60000", "", "1000"}, "1  0"},
-		{"semaphore/release", leave, []string{"c1|10000|ann", "2", "3", "0", "", "1000"}, "0  0"},
-		{"semaphore/acquire", pool, []string{"3", "2", "10000", "c1|10000|ann", "1000"}, "gone 2 0"},
-		{"semaphore/evict", pool[:1], []string{"bob"}, "0"},
-		{"semaphore/evict", pool[:1], []string{"cid"}, "1"},
-		{"semaphore/evict", pool[:1], nil, "0"},
-		{"semaphore/acquire", other, []string{"3", "2", "10000", "c5|10000|ann", "5000"}, "ok 1 0"},
-		{"semaphore/wait", line,
-			[]string{"p1", "10000", "0", "0", "6000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
-			"p1 9000 "},
+		{"semaphore/acquire", lock, []string{"1", "10000", "1|c2|10000|bob", fenced, "1000000"}, "busy 0 10000"},
+		{"semaphore/wait", queue, []string{"p1", "10000", "0", "0", fenced, "1000000", "1|w1|10000|bob", "1"},
+			"p1 10000  5000000"},
+		{"semaphore/release", give, []string{"1|c1|10000|ann", "1", "60000", "", fenced, "2000000"}, "p1 25"},
 		// behind bob
-		{"semaphore/acquire", other, []string{"3", "1", "10000", "c6|10000|ann", "6000"}, "busy 1 9000"},
-		{"semaphore/wait", line[:4], []string{"p2", "10000", "0", "0", "6000", "w3|10000|dan", "1", "3"},
+		{"semaphore/acquire", behind, []string{"1", "10000", "1|c2|10000|bob", fenced, "2000000"}, "busy 1 1"},
+		{"semaphore/acquire", lock, []string{"1", "10000", "1|c1|10000|ann", fenced, "2000000"}, "gone 1 0"},
+		{"semaphore/wait", queue, []string{"p1", "10000", "0", "0", fenced, "2000000", "1|w1|10000|bob", "1"},
+			" 0 1 5000001"},
+		{"semaphore/wait", queue, []string{"p1", "10000", "0", "0", fenced, "2000000", "1|w1|10000|bob", "1"},
+			" 0 1 5000001"},
+		{"semaphore/evict", lock[:1], []string{fenced}, "1"},
+		{"semaphore/evict", lock[:1], []string{fenced}, "0"},
+		{"semaphore/renew", lock[:1], []string{"10000", fenced, "3000000", "1|w1|10000|bob"}, "1"},
+		{"semaphore/peek", queue[:2], []string{"3000000"}, "3000 0 5000001 "},
+		{"semaphore/acquire", pool, []string{"3", "10000", "2|c1|10000|ann", "", "5000000"}, "ok 1 0"},
+		{"semaphore/acquire", pool, []string{"3", "10000", "2|c1|10000|ann", "", "6000000"}, "ok 1 0"},
+		{"semaphore/acquire", pool, []string{"3", "10000", "2|c2|10000|bob", "", "6000000"}, "busy 1 9000"},
+		{"semaphore/acquire", pool, []string{"3", "10000", "1|c3|10000|cid", "", "7000000"}, "ok 0 0"},
+		{"semaphore/peek", line[:2], []string{"7000000"},
+			"7000 0 3 2|c1|10000|ann 15000 1|c3|10000|cid 17000"},
+		{"semaphore/renew", pool[:1], []string{"10000", "", "8000000", "2|c1|10000|ann", "2|c2|10000|bob"}, "2"},
+		{"semaphore/renew", pool[:1], []string{"10000", "", "17000000", "2|c1|10000|ann", "1|c3|10000|cid"}, "2"},
+		// set back
+		{"semaphore/acquire", pool, []string{"2", "10000", "1|c4|10000|dan", "", "1000000"}, "busy 0 10000"},
+		{"semaphore/release", leave, []string{"2|c1|10000|ann", "3", "60000", "", "", "1000000"}, " 0"},
+		{"semaphore/release", leave, []string{"2|c1|10000|ann", "3", "0", "", "", "1000000"}, " 0"},
+		{"semaphore/acquire", pool, []string{"3", "10000", "2|c1|10000|ann", "", "1000000"}, "gone 2 0"},
+		{"semaphore/evict", pool[:1], []string{"", "bob"}, "0"},
+		{"semaphore/evict", pool[:1], []string{"", "cid"}, "1"},
+		{"semaphore/evict", pool[:1], []string{""}, "0"},
+		{"semaphore/acquire", other, []string{"3", "10000", "2|c5|10000|ann", "", "5000000"}, "ok 1 0"},
+		{"semaphore/wait", line, []string{"p1", "10000", "0", "0", "", "6000000", "2|w1|10000|bob", "3",
+			"1|w2|10000|cid", "3"}, "p1 9000 "},
+		// behind bob
+		{"semaphore/acquire", other, []string{"3", "10000", "1|c6|10000|ann", "", "6000000"}, "busy 1 9000"},
+		{"semaphore/wait", line[:4], []string{"p2", "10000", "0", "0", "", "6000000", "1|w3|10000|dan", "3"},
 			" 3000 "},
-		{"semaphore/release", leave, []string{"c5|10000|ann", "2", "3", "0", "", "6200"}, "1 p1 25"},
-		{"semaphore/wait", line,
-			[]string{"p1", "10000", "0", "0", "7000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
-			" 0 1 2"},
-		{"semaphore/wait", line,
-			[]string{"p1", "10000", "0", "0", "7000", "w1|10000|bob", "2", "3", "w2|10000|cid", "1", "3"},
-			" 0 1 2"},
-		{"semaphore/release", leave, []string{"w1|10000|bob", "2", "3", "60000", "p1", "8000"}, "1 p2 25"},
-		{"semaphore/wait", line[:3], []string{"p3", "10000", "0", "0", "10000"}, " 0 "}, // p2 is gone
+		{"semaphore/release", leave, []string{"2|c5|10000|ann", "3", "0", "", "", "6200000"}, "p1 25"},
+		{"semaphore/wait", line, []string{"p1", "10000", "0", "0", "", "7000000", "2|w1|10000|bob", "3",
+			"1|w2|10000|cid", "3"}, " 0 1 2"},
+		{"semaphore/wait", line, []string{"p1", "10000", "0", "0", "", "7000000", "2|w1|10000|bob", "3",
+			"1|w2|10000|cid", "3"}, " 0 1 2"},
+		{"semaphore/release", leave, []string{"2|w1|10000|bob", "3", "60000", "p1", "", "8000000"}, "p2 25"},
+		{"semaphore/wait", line[:3], []string{"p3", "10000", "0", "0", "", "10000000"}, " 0 "}, // p2 is gone
 		{"delay/schedule", with("op8"), []string{"a", "4102444805000", "pay", "60000", "0", "0", "60000",
 			"4102444802000"}, "1"},
 		{"delay/schedule", with("op8"), []string{"a", "4102444805000", "pay", "60000", "0", "0", "60000",

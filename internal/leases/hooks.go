@@ -63,3 +63,9 @@ const Batch = batch
 
 // Chunk is how many holders one call renews.
 const Chunk = chunk
+
+// AcquireScript takes permits.
+var AcquireScript = acquireScript
+
+// WaitScript makes the calls for a line.
+var WaitScript = waitScript

@@ -1,25 +1,24 @@
 // Package leases is what the guards share whose claims are held under a lease: semaphores and locks. A
-// [Keeper] takes claims by a guard's scripts, renews them for as long as their attempts run, ends the
-// contexts of those that were lost, lets attempts stand in line, and gives claims back. On an engine without
-// Redis it does so inside the process.
+// [Keeper] takes permits by the scripts in lua/semaphore, renews them for as long as their attempts run, ends
+// the contexts of those that were lost, lets attempts stand in line, and gives permits back. On an engine
+// without Redis it does so inside the process.
 //
-// What can be held at a time by the same name is a pool: the permits of a semaphore, or the one place of a
-// lock.
+// What can be held at a time by the same name is a pool: the permits of a semaphore. A lock is a pool of one
+// permit whose grants have fences.
 package leases
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // Options configure a [Keeper].
@@ -32,16 +31,28 @@ type Options struct {
 	Waiters int64
 	// Lost is the cause with which contexts end whose lease was lost.
 	Lost error
-	// Record is the last part of the key that has a pool's holders.
-	Record string
-	// Counts reports whether the scripts count permits: they then get the cost of a holder behind its name, and
-	// the permits of the pool. Otherwise a pool has one holder, and what they get and reply is without these.
-	Counts bool
-	// Acquire, Queue, Release and Renew are the guard's scripts: see semaphore_acquire, semaphore_wait and so
-	// on. Those that do not count reply with a number for the holder where the others reply with the permits
-	// that are left, and with that of the waiter at the end of Queue.
-	Acquire, Queue, Release, Renew *script.Script
+	// Fences reports whether grants have fences. A pool with fences has one permit.
+	Fences bool
 }
+
+var (
+	acquireScript = script.New("semaphore_acquire", lua.Source("semaphore/acquire"),
+		script.Idempotent).Shared()
+	waitScript    = script.New("semaphore_wait", lua.Source("semaphore/wait"), script.Idempotent)
+	releaseScript = script.New("semaphore_release", lua.Source("semaphore/release"), script.Idempotent)
+	renewScript   = script.New("semaphore_renew", lua.Source("semaphore/renew"), script.Idempotent)
+	evictScript   = script.New("semaphore_evict", lua.Source("semaphore/evict"), script.Idempotent)
+	peekScript    = script.New("semaphore_peek", lua.Source("semaphore/peek"), script.Idempotent)
+)
+
+// Scripts returns the scripts that a keeper runs.
+func Scripts() []*script.Script {
+	return []*script.Script{acquireScript, waitScript, releaseScript, renewScript, evictScript, peekScript}
+}
+
+// keepFence is how long the last fence of a pool is kept after a lease: a clock that is set back by less
+// takes no fence back.
+const keepFence = 24 * time.Hour
 
 // Limits of the options of guards.
 const (
@@ -100,12 +111,12 @@ func New(base *kit.Base, options Options) *Keeper {
 
 // Holder is what one call of Check holds: the claim of its decision.
 type Holder struct {
-	Attempt core.Attempt // without its call; its cost is 1 in a pool with one holder
+	Attempt core.Attempt // without its call
 	Tag     string       // of the pool
 	Call    string
-	Name    string        // as the scripts know it: "call|lease|actor"
-	Most    int64         // permits of the pool; 1 in a pool with one holder
-	Number  int64         // that the script gave the holder, where the keeper does not count
+	Name    string        // as the scripts know it: "cost|call|lease|actor"
+	Most    int64         // permits of the pool
+	Fence   int64         // if the pool has fences
 	Lease   time.Duration // zero: the claim is this process's own
 	Late    bool          // the call, or a copy of it, may still arrive: its release leaves a tombstone
 
@@ -121,7 +132,8 @@ type Holder struct {
 func NewHolder(tag string, a core.Attempt, most int64, lease time.Duration) *Holder {
 	h := &Holder{
 		Attempt: a.WithoutCall(), Tag: tag, Call: a.Call(), Most: most, Lease: lease,
-		Name: a.Call() + "|" + strconv.FormatInt(lease.Milliseconds(), 10) + "|" + script.Encode(a.Actor),
+		Name: strconv.FormatInt(a.Cost, 10) + "|" + a.Call() + "|" +
+			strconv.FormatInt(lease.Milliseconds(), 10) + "|" + script.Encode(a.Actor),
 	}
 	h.lost, h.lose = context.WithCancelCause(context.Background())
 	return h
@@ -146,8 +158,7 @@ func (k *Keeper) Hold(ctx context.Context, d core.Decision) (held context.Contex
 
 // Take asks for a claim for an attempt that names its call: Redis, and then it stands in line until the
 // context ends, or Options.Wait is over. On an engine without Redis it does all inside the process. The
-// decision comes with what the guard has filled in. Where the keeper counts, its Remaining says how many
-// permits are left.
+// decision comes with what the guard has filled in. Its Remaining says how many permits are left.
 func (k *Keeper) Take(ctx context.Context, tag string, d core.Decision, a core.Attempt, most int64,
 ) (core.Decision, error) {
 	if !k.base.Engine().HasRedis() {
@@ -170,9 +181,7 @@ func (k *Keeper) TakeLocal(ctx context.Context, tag string, d core.Decision, a c
 	h := NewHolder(tag, a, most, 0)
 	held, reason := k.pools.take(ctx, h, k.options.Wait)
 	d.Allowed, d.Reason, d.Source = reason == core.ReasonOK, reason, core.SourceLocal
-	if k.options.Counts {
-		d.Remaining = max(most-held, 0)
-	}
+	d.Remaining = max(most-held, 0)
 	if d.Allowed {
 		d.SetClaim(h)
 	} else {
@@ -191,13 +200,8 @@ func (k *Keeper) allow(d *core.Decision, h *Holder) {
 // be asked.
 func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Duration) (*Holder, script.Call) {
 	h := NewHolder(tag, a, most, k.options.Lease)
-	var args []any
-	if k.options.Counts {
-		args = append(args, h.Most, h.Attempt.Cost)
-	}
-	return h, script.Call{Runner: k.base.Engine().Runner, Script: k.options.Acquire, Limit: limit,
-		Keys: append(k.KeysOf(h), k.base.Key(h.Tag, "present")),
-		Args: append(args, k.options.Lease.Milliseconds(), h.Name, k.now())}
+	return h, script.Call{Runner: k.base.Engine().Runner, Script: acquireScript, Limit: limit, Keys: k.KeysOf(h),
+		Args: []any{h.Most, k.options.Lease.Milliseconds(), h.Name, k.keep(), k.now()}}
 }
 
 // Asked reads what a call of Asking that was sent was answered. Then the attempt stands in line, if it may.
@@ -228,17 +232,13 @@ func (k *Keeper) answered(h *Holder, c *script.Call, d core.Decision) (core.Deci
 		return d, c.Err
 	}
 	h.Late = c.Resent
-	r := script.ReadReply(c.Reply, 3, 3)
-	reason, number, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
+	r := script.ReadReply(c.Reply, 3, 4)
+	reason, left, wait := core.Reason(r.Text()), r.Number(), r.Duration(time.Millisecond)
+	h.Fence = fenceOf(r)
 	if r.Err != nil {
 		return d, r.Err
 	}
-	d.Reason, d.Source = reason, core.SourceRedis
-	if k.options.Counts {
-		d.Remaining = number
-	} else {
-		h.Number = number
-	}
+	d.Reason, d.Source, d.Remaining = reason, core.SourceRedis, left
 	switch {
 	case reason == core.ReasonOK:
 		k.allow(&d, h)
@@ -251,12 +251,23 @@ func (k *Keeper) answered(h *Holder, c *script.Call, d core.Decision) (core.Deci
 	return d, nil
 }
 
-// now returns the moment that the scripts are given, in the unit of their clock.
-func (k *Keeper) now() any {
-	if k.options.Counts {
-		return k.base.Engine().ScriptNow(time.Millisecond)
+// fenceOf returns the fence at the end of a reply, or 0.
+func fenceOf(r *script.Reply) int64 {
+	if !r.More() {
+		return 0
 	}
-	return k.base.Engine().ScriptNow(time.Microsecond)
+	return r.Number()
+}
+
+// now returns the moment that the scripts are given.
+func (k *Keeper) now() any { return k.base.Engine().ScriptNow(time.Microsecond) }
+
+// keep returns for how long a pool keeps its last fence; empty: it has no fences.
+func (k *Keeper) keep() any {
+	if k.options.Fences {
+		return (k.options.Lease + keepFence).Milliseconds()
+	}
+	return ""
 }
 
 // Settle gives a claim back, with each ending. A lease that was lost is no error. The observer is not told.
@@ -283,13 +294,10 @@ func (k *Keeper) release(ctx context.Context, h *Holder) error {
 	if h.Late {
 		tombstone = kit.TombstoneTTL
 	}
-	args := k.names(nil, h)
-	if k.options.Counts {
-		args = append(args, h.Most)
-	}
-	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), k.options.Release,
-		append(k.KeysOf(h), k.base.Key(h.Tag, "line"), k.base.Key(h.Tag, "present")),
-		append(args, tombstone.Milliseconds(), h.process, k.now())...)
+	keys := []string{k.key(h.Tag), k.base.Key(h.Tag, "void", h.Call), k.base.Key(h.Tag, "line"),
+		k.base.Key(h.Tag, "present")}
+	value, err := k.base.Engine().RunWithin(ctx, k.base.Engine().SettleTimeout(), releaseScript, keys,
+		h.Name, h.Most, tombstone.Milliseconds(), h.process, k.keep(), k.now())
 	if err != nil {
 		return err
 	}
@@ -299,8 +307,8 @@ func (k *Keeper) release(ctx context.Context, h *Holder) error {
 // released reads the reply of a release, and tells the process that is next. If that stays silent, this one
 // sees to it that others are told.
 func (k *Keeper) released(tag string, value any) error {
-	r := script.ReadReply(value, 3, 3)
-	_, first, wait := r.Number(), r.Text(), r.Duration(time.Millisecond)
+	r := script.ReadReply(value, 2, 2)
+	first, wait := r.Text(), r.Duration(time.Millisecond)
 	if k.tell(first, tag); first != "" && first != k.lines.process {
 		k.look(tag, wait+time.Millisecond)
 	}
@@ -328,13 +336,13 @@ func (k *Keeper) Extend(ctx context.Context, d core.Decision) error {
 // renew renews the leases of holders of one pool, and returns those that have lost their claims.
 func (k *Keeper) renew(ctx context.Context, holders []*Holder) (lost []*Holder, err error) {
 	tag := holders[0].Tag
-	args := []any{k.options.Lease.Milliseconds(), k.now()}
+	args := []any{k.options.Lease.Milliseconds(), k.keep(), k.now()}
 	for _, h := range holders {
-		args = k.names(args, h)
+		args = append(args, h.Name)
 	}
 	err = k.base.Call(ctx, "renew", core.Attempt{Resource: holders[0].Attempt.Resource}, func() error {
 		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), k.options.Lease/3),
-			k.options.Renew, []string{k.base.Key(tag, k.options.Record)}, args...)
+			renewScript, []string{k.key(tag)}, args...)
 		if err != nil {
 			return err
 		}
@@ -349,43 +357,10 @@ func (k *Keeper) renew(ctx context.Context, holders []*Holder) (lost []*Holder, 
 	return lost, err
 }
 
-// names adds what the scripts get of a holder.
-func (k *Keeper) names(args []any, h *Holder) []any {
-	if k.options.Counts {
-		return append(args, h.Name, h.Attempt.Cost)
-	}
-	return append(args, h.Name)
-}
+// key returns the key that has a pool's holders.
+func (k *Keeper) key(tag string) string { return k.base.Key(tag, "permits") }
 
-// KeysOf returns the keys of the calls that take and give back a claim.
+// KeysOf returns the keys of the call that takes a claim.
 func (k *Keeper) KeysOf(h *Holder) []string {
-	return []string{k.base.Key(h.Tag, k.options.Record), k.base.Key(h.Tag, "void", h.Call)}
-}
-
-// Local returns who holds claims of a pool in this process, and how many wait for one without Redis.
-func (k *Keeper) Local(tag string) (holders []*Holder, waiting int64) {
-	p := &k.pools
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one := p.byTag[tag]; one != nil {
-		waiting = int64(len(one.line))
-		for h := range one.holders {
-			holders = append(holders, h)
-		}
-	}
-	slices.SortFunc(holders, func(a, b *Holder) int { return cmp.Compare(a.Attempt.Actor, b.Attempt.Actor) })
-	return holders, waiting
-}
-
-// EvictLocal takes the claims of an actor, or of all, away inside the process, and returns how many permits
-// they were.
-func (k *Keeper) EvictLocal(tag, actor string) (permits int64) {
-	holders, _ := k.Local(tag)
-	for _, h := range holders {
-		if actor == "" || h.Attempt.Actor == actor {
-			permits += h.Attempt.Cost
-			k.pools.lose(h)
-		}
-	}
-	return permits
+	return []string{k.key(h.Tag), k.base.Key(h.Tag, "void", h.Call), k.base.Key(h.Tag, "present")}
 }

@@ -177,9 +177,9 @@ func (p *lines) next(l *line) (some []*waiter, placed int, rest bool) {
 	return some, placed, len(some) < len(l.waiters)
 }
 
-// served notes what a call that was sent at the given moment has done for some waiters. Number is what the
-// script gave the one that has its claim, where the keeper does not count.
-func (p *lines) served(l *line, some []*waiter, granted []int64, number int64, sent time.Time) {
+// served notes what a call that was sent at the given moment has done for some waiters. In a pool with fences
+// one of them may have its permit.
+func (p *lines) served(l *line, some []*waiter, granted []int64, fence int64, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range some {
@@ -192,7 +192,7 @@ func (p *lines) served(l *line, some []*waiter, granted []int64, number int64, s
 		w := some[place-1]
 		if i := slices.Index(l.waiters, w); i >= 0 { // else it has left, and gives back what it got
 			l.waiters = slices.Delete(l.waiters, i, i+1)
-			w.h.Number = number
+			w.h.Fence = fence
 			w.granted <- sent
 		}
 	}
@@ -231,13 +231,11 @@ func (k *Keeper) serve(tag string, l *line) {
 
 // step makes one call for a line, and returns how long to wait for the next one.
 func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool) (pause time.Duration) {
-	keys := []string{k.base.Key(tag, k.options.Record), k.base.Key(tag, "line"), k.base.Key(tag, "present")}
-	args := []any{k.lines.process, k.options.Lease.Milliseconds(), kit.FlagOf(rest), placed, k.now()}
+	keys := []string{k.key(tag), k.base.Key(tag, "line"), k.base.Key(tag, "present")}
+	args := []any{k.lines.process, k.options.Lease.Milliseconds(), kit.FlagOf(rest), placed, k.keep(), k.now()}
 	for _, w := range some {
 		keys = append(keys, k.base.Key(tag, "void", w.h.Call))
-		if args = k.names(args, w.h); k.options.Counts {
-			args = append(args, w.h.Most)
-		}
+		args = append(args, w.h.Name, w.h.Most)
 	}
 	var granted []int64
 	var first string
@@ -246,15 +244,11 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool
 	ctx := context.Background()
 	_ = k.base.Call(ctx, "wait", core.Attempt{}, func() error { // observed; the waiters wait on
 		value, err := k.base.Engine().RunWithin(ctx, min(k.base.Engine().SettleTimeout(), stepFirst),
-			k.options.Queue, keys, args...)
+			waitScript, keys, args...)
 		if err != nil {
 			return err
 		}
-		figures := 4
-		if k.options.Counts {
-			figures = 3
-		}
-		r := script.ReadReply(value, figures, figures)
+		r := script.ReadReply(value, 3, 4)
 		first = r.Text()
 		if wait := r.Duration(time.Millisecond); wait > 0 {
 			pause = min(pause, wait+time.Millisecond)
@@ -266,15 +260,12 @@ func (k *Keeper) step(tag string, l *line, some []*waiter, placed int, rest bool
 		for numbers.More() {
 			granted = append(granted, numbers.Number())
 		}
-		var number int64
-		if !k.options.Counts {
-			number = r.Number()
-		}
+		fence := fenceOf(r)
 		if r.Err == nil {
 			r.Err = numbers.Err
 		}
 		if r.Err == nil {
-			k.lines.served(l, some, granted, number, sent)
+			k.lines.served(l, some, granted, fence, sent)
 		}
 		return r.Err
 	})

@@ -3,7 +3,7 @@
 -- free is passed after a while: see the block semaphore_fits.
 --
 -- KEYS  1 permits  zset, as semaphore_acquire writes it
---       2 line     zset: "process|cost|max|holder" for each waiter, by its place
+--       2 line     zset: "process|max|holder" for each waiter, by its place
 --       3 present  zset: the processes that have waiters, by the moment in milliseconds since 1970 until
 --                  which they are taken to be alive: three seconds after their last call; less after the
 --                  moment when there may be something for their first waiter, see the block line_ask. And an
@@ -14,45 +14,66 @@
 --       2 lease    milliseconds, as for semaphore_acquire
 --       3 rest     boolean: the process has more waiters than these, which come after them
 --       4 placed   how many of these, the first, had places by an earlier call
---       5 now      milliseconds since 1970; absent or empty: the server's clock
---                  then holder, cost, max, ...  of each waiter, as for semaphore_acquire, the first first.
+--       5 keep     as for semaphore_acquire
+--       6 now      microseconds since 1970; absent or empty: the server's clock
+--                  then holder, max, ...  of each waiter, as for semaphore_acquire, the first first.
 --                  Without any, the process only looks who is next
--- Returns {first, wait, granted}
+-- Returns {first, wait, granted, fence}
 --       first    this process, if it is that of the first in line; another one that has to be told that there
 --                may be permits for its first waiter, and makes this call; or empty
 --       wait     milliseconds until the next lease is over, or the other process that is first is taken to be
 --                dead; only the latter, if this process has no waiters and has to look again; 0: neither
 --       granted  the numbers of the waiters that have permits, in the order of ARGV, from 1 on
+--       fence    if the pool has fences: the last one, which is that of the waiter of a lock; else absent
 
 local permits, line, present = KEYS[1], KEYS[2], KEYS[3]
 local process, lease, rest = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
-local placed, now = tonumber(ARGV[4]), tonumber(ARGV[5])
+local placed, keep, now = tonumber(ARGV[4]), ARGV[5] ~= '' and ARGV[5], tonumber(ARGV[6])
 
--- shared clock
+-- shared clock_micro
 if not now then
   local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+  now = time[1] * 1000000 + time[2]
 end
--- end clock
+-- end clock_micro
+local micro = now
+now = math.floor(micro / 1000)
+-- shared semaphore_read
+local read = redis.call('ZRANGE', permits, keep and '1' or '0', '1', 'WITHSCORES')
+local whose, ends = read[#read - 1], tonumber(read[#read] or 0)
+local held = keep and #read / 2 or 0 - (read[2] or 0)
+local over = whose and ends <= now
+if over then
+  for _, holder in ipairs(redis.call('ZRANGEBYSCORE', permits, 0, now)) do
+    held = held - string.match(holder, '^%d+')
+  end
+  read = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  whose, ends = read[1], tonumber(read[2] or 0)
+end
+-- end semaphore_read
 -- shared semaphore_clock
-local late = redis.call('ZRANGEBYSCORE', permits, '(' .. (now + lease), '+inf', 'WITHSCORES')
-for i = 1, #late, 2 do
-  local ends = now + string.match(late[i], '^%d+|[^|]+|(%d+)')
-  if ends < tonumber(late[i + 1]) then
-    redis.call('ZADD', permits, ends, late[i])
+if held > 1 or whose and ends > now + string.match(whose, '^%d+|[^|]+|(%d+)') then
+  local from = held > 1 and now + lease or now
+  local late = redis.call('ZRANGEBYSCORE', permits, '(' .. from, '+inf', 'WITHSCORES')
+  for i = 1, #late, 2 do
+    local latest = now + string.match(late[i], '^%d+|[^|]+|(%d+)')
+    if latest < tonumber(late[i + 1]) then
+      redis.call('ZADD', permits, latest, late[i])
+      ends = math.min(ends, latest)
+    end
   end
 end
 -- end semaphore_clock
 
 local last = math.max(tonumber(redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or 0), 0)
 local granted, waiting, left, front = {}, {}, 0, nil
-for i = 6, #ARGV, 3 do
-  local number, member = i / 3 - 1, table.concat({process, ARGV[i + 1], ARGV[i + 2], ARGV[i]}, '|')
-  if tonumber(redis.call('ZSCORE', permits, ARGV[i + 1] .. '|' .. ARGV[i]) or 0) > now then
+for i = 7, #ARGV, 2 do
+  local number, member = (i - 5) / 2, process .. '|' .. ARGV[i + 1] .. '|' .. ARGV[i]
+  if tonumber(redis.call('ZSCORE', permits, ARGV[i]) or 0) > now then
     granted[#granted + 1] = number -- the reply to the first sending was lost
   elseif redis.call('EXISTS', KEYS[3 + number]) == 0 then
     waiting[member], left = i, left + 1
-    -- shared line_join
+    -- At the front, up to 0, if it had a place before, since places are lost near the head only.
     if not redis.call('ZSCORE', line, member) then
       if number <= placed then
         local least = tonumber(redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')[2] or 1)
@@ -63,17 +84,11 @@ for i = 6, #ARGV, 3 do
         redis.call('ZADD', line, last, member)
       end
     end
-    -- end line_join
   end
 end
 redis.call('ZADD', present, now + 3000, process)
 
--- shared semaphore_held
-local held = 0 - tonumber(redis.call('ZSCORE', permits, '') or 0)
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', permits, 0, now)) do
-  held = held - string.match(member, '^%d+')
-end
--- end semaphore_held
+local fence = keep and 0 - (redis.call('ZSCORE', permits, '') or 0) or nil
 local skip, first, silent = 0, nil, nil
 while not first do
   -- shared line_first
@@ -91,7 +106,7 @@ while not first do
   until not silent
   -- end line_first
   -- shared semaphore_fits
-  local cost, most = string.match(head or '', '^[^|]*|(%d+)|(%d+)|')
+  local most, cost = string.match(head or '', '^[^|]*|(%d+)|(%d+)|')
   local fits, passed = head and held + cost <= tonumber(most), false
   if fits and skip == 0 then
     redis.call('ZREM', present, '')
@@ -111,14 +126,20 @@ while not first do
   elseif passed or mine and not i and fits then
     skip = skip + 1
   elseif i and fits then
-    local holder, cost = ARGV[i], tonumber(ARGV[i + 1])
+    local holder = ARGV[i]
     -- shared semaphore_take
-    redis.call('ZADD', permits, now + lease, cost .. '|' .. holder)
-    held = held + cost
+    fence = keep and math.max(fence + 1, micro) or nil
+    redis.call('ZADD', permits, now + lease, holder, -(fence or held + cost), '')
+    if over then
+      redis.call('ZREMRANGEBYSCORE', permits, 0, now)
+    end
     -- end semaphore_take
+    -- shared semaphore_keep
+    redis.call('PEXPIRE', permits, keep or '3601000')
+    -- end semaphore_keep
     redis.call('ZREM', line, head)
-    granted[#granted + 1] = i / 3 - 1
-    left = left - 1
+    granted[#granted + 1] = (i - 5) / 2
+    held, left = held + cost, left - 1
   else
     -- shared line_ask
     local told = fits and whose ~= process and alive > now + 300
@@ -135,30 +156,17 @@ while not first do
   end
 end
 
--- shared line_keep
 if left == 0 and not rest then
   redis.call('ZREM', present, process)
 end
 redis.call('PEXPIRE', line, 4000)
 redis.call('PEXPIRE', present, 4000)
--- end line_keep
--- shared semaphore_store
-redis.call('ZREMRANGEBYSCORE', permits, 0, now)
-if held > 0 then
-  redis.call('ZADD', permits, -held, '')
-else
-  redis.call('ZREM', permits, '')
-end
--- end semaphore_store
--- shared semaphore_keep
-redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))
--- end semaphore_keep
 if left == 0 and not rest then
-  return {first, silent or 0, granted}
+  return {first, silent or 0, granted, fence}
 end
-local ends = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+ends = redis.call('ZRANGEBYSCORE', permits, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local wait = (ends or now) - now
 if silent and (silent < wait or wait == 0) then
   wait = silent
 end
-return {first, wait, granted}
+return {first, wait, granted, fence}

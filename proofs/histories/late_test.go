@@ -34,11 +34,11 @@ var errLate = errors.New("i/o timeout")
 // those that take them back.
 var (
 	claims = map[string]int{sha(lua.Source("votes/vote")): 6, sha(lua.Source("quota/quota")): 7,
-		sha(lua.Source("seckill/reserve")): 5, sha(lua.Source("semaphore/acquire")): 3,
-		sha(lua.Source("lock/acquire")): 1, budgetCheck: 1}
+		sha(lua.Source("seckill/reserve")): 5, sha(lua.Source("semaphore/acquire")): 2,
+		budgetCheck: 1}
 	undos = map[string]int{sha(lua.Source("votes/undo")): 1, sha(lua.Source("quota/undo")): 2,
 		sha(lua.Source("seckill/cancel")): 1, sha(lua.Source("semaphore/release")): 0,
-		sha(lua.Source("lock/release")): 0, sha(lua.Source("budget/refund")): 1}
+		sha(lua.Source("budget/refund")): 1}
 )
 
 var budgetCheck = sha(lua.Source("budget/check"))

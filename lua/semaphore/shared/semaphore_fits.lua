@@ -2,9 +2,9 @@
 -- 300 ms, counted from the first such waiter since one at the head was served; then it is passed, and so are up
 -- to a hundred. skip is how many in front of it are passed.
 -- needs: head, held, present, now, skip
--- gives: fits, passed
+-- gives: cost, fits, passed
 
-local cost, most = string.match(head or '', '^[^|]*|(%d+)|(%d+)|')
+local most, cost = string.match(head or '', '^[^|]*|(%d+)|(%d+)|')
 local fits, passed = head and held + cost <= tonumber(most), false
 if fits and skip == 0 then
   redis.call('ZREM', present, '')

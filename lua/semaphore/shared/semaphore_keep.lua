@@ -1,4 +1,4 @@
--- Keeps the permits until their leases are over, and a second more.
--- needs: permits, lease
+-- Keeps the permits for longer than the longest lease, which is an hour, or as long as the last fence.
+-- needs: permits, keep
 
-redis.call('PEXPIRE', permits, math.max(redis.call('PTTL', permits), lease + 1000))
+redis.call('PEXPIRE', permits, keep or '3601000')

@@ -1,7 +1,6 @@
--- Forgets permits whose lease is over, and stores how many are held.
--- needs: permits, now, held
+-- Stores how many permits are held, with those whose lease is over.
+-- needs: permits, held
 
-redis.call('ZREMRANGEBYSCORE', permits, 0, now)
 if held > 0 then
   redis.call('ZADD', permits, -held, '')
 else
