@@ -66,8 +66,8 @@ func instructions(t *testing.T, _ config, out *report) error {
 	return counted.steps(ctx, out)
 }
 
-// limits writes the instructions per call of limits: of those that are allowed, of those that are refused, and
-// of those that are allowed while a unit leaves with each.
+// limits writes the instructions per call of limits: of those that are allowed, of those that are refused,
+// and of those that are allowed while a unit leaves with each.
 func (s *countedServer) limits(ctx context.Context, out *report, name string) error {
 	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
 		return err
