@@ -44,15 +44,15 @@ func TestReadsThatDecideAskTheMaster(t *testing.T) {
 			opt := c.Options().Cluster()
 			opt.ContextTimeoutEnabled = true
 			// go-redis asks any node, also one that is paused, for the list of commands.
-			opt.DialTimeout, opt.ReadTimeout = time.Second, 250*time.Millisecond
+			opt.DialTimeout, opt.ReadTimeout = time.Second, time.Second
 			change(opt)
 			rdb := redis.NewClusterClient(opt)
 			closing(t, rdb)
 			var h guardtest.Recorder
 			e := core.New(rdb, core.WithPrefix(strings.ToLower(name)), core.WithObserver(&h),
-				core.WithDeadline(time.Second), core.WithLogger(slog.New(slog.DiscardHandler)))
+				core.WithDeadline(10*time.Second), core.WithLogger(slog.New(slog.DiscardHandler)))
 			sales, ballots := seckill.New(e, "s", seckill.Options{}), votes.New(e, "v", votes.Options{})
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				_, err := sales.Open(t.Context(), "first", seckill.Sale{Stock: 1})
 				return err == nil
 			}, "the cluster decides")

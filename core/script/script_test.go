@@ -442,10 +442,10 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	rdb := c.Client(t)
-	e := core.New(rdb, core.WithDeadline(500*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
+	e := core.New(rdb, core.WithDeadline(3*time.Second), core.WithObserver(guardtest.Ignore{}))
 	window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)),
 		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 10})
 		return err == nil
 	}, "the sale is open")
@@ -461,18 +461,18 @@ func TestFailover(t *testing.T) {
 		t.Error("a sale was decided without a master")
 	}
 	c.AwaitFailover(slot, old)
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := window.Check(t.Context(), core.Attempt{Actor: "p"})
 		return err == nil
 	}, "the guards decide again")
 	var again core.Decision
-	redistest.Eventually(t, 20*time.Second, func() (ok bool) {
+	redistest.Eventually(t, time.Minute, func() (ok bool) {
 		var err error
 		again, err = votes.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
 		return err == nil
 	}, "votes are decided again")
 	guardtest.WantReason(t, again, core.ReasonDuplicate)
-	redistest.Eventually(t, 20*time.Second,
+	redistest.Eventually(t, time.Minute,
 		func() bool { return sale.Settle(t.Context(), ann, core.Commit) == nil }, "the hold is confirmed")
 	wantStatus(t, sale, "p", 9, 0, 1)
 }
