@@ -302,29 +302,36 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 	}
 	d := &e.decision
 	d.Guard = r.name // a guard of the application may set another name
+	if err != nil {
+		return r.answerError(ctx, a, d, err)
+	}
 	switch {
-	case err == nil && d.Allowed && (!d.Replayed || !r.underWay(d)):
+	case d.Allowed && (!d.Replayed || !r.underWay(d)):
 		return nil
-	case errors.Is(err, core.ErrInvalid):
-		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
-		return r.refuse(ReasonInvalid, *d)
-	case err != nil && r.outage() == core.FailOpen:
-		*d = core.Decision{}
-		return nil
-	case err != nil:
-		return r.refuse(ReasonUnavailable, *d)
 	case d.Allowed:
 		e.place.Settle(ctx, r.Guard, *d, core.Rollback)
 		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
-		return r.refuse(d.Reason, *d)
-	}
-	switch {
 	case e.run.refused():
 		soon(d)
 	case !local && !a.Shadow: // without Redis, a strike would only wait for it again
 		r.strike(ctx, *a, d.Reason)
 	}
 	return r.refuse(d.Reason, *d)
+}
+
+// answerError makes an answer of an error of the rule's guard.
+func (r *mounted) answerError(
+	ctx context.Context, a *core.Attempt, d *core.Decision, err error,
+) *Refusal {
+	switch {
+	case errors.Is(err, core.ErrInvalid):
+		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
+		return r.refuse(ReasonInvalid, *d)
+	case r.outage() == core.FailOpen:
+		*d = core.Decision{}
+		return nil
+	}
+	return r.refuse(ReasonUnavailable, *d)
 }
 
 // refuseKey refuses a request out of which no attempt could be made.

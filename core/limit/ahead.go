@@ -88,8 +88,8 @@ func (u *Ahead) Give(d *core.Decision, t Lot, remaining int64) {
 func (u *Ahead) Return(ctx context.Context, behind *script.Call, lots ...Lot) (err error) {
 	calls, endings := make([]*script.Call, 0, len(lots)+1), make([]*settling, 0, len(lots))
 	for _, t := range lots {
-		took := &taken{limitSet: t.limits, stamp: t.Stamp, ending: &ending{units: t.Units},
-			under: make(chan struct{})}
+		took := &taken{limitSet: t.limits, stamp: t.Stamp, ending: &ending{
+			units: t.Units, under: make(chan struct{})}}
 		s := &settling{l: u.l, tag: t.tag, took: took}
 		if s.err = s.prepare(u.l.Engine().SettleTimeout()); s.err == nil {
 			calls, endings = append(calls, &s.call), append(endings, s)

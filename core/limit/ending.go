@@ -23,11 +23,9 @@ type taken struct {
 	stamp int64 // when the attempt took its units
 	rest  int64 // microseconds from then to the end of the part as which they count; 0: see Ahead.Take
 
-	local bool // whether it took them inside the process
-
-	mu     sync.Mutex    // not held while Redis is asked
-	ending *ending       // nil: nobody has settled it
-	under  chan struct{} // closed when the call that settles it has ended; nil: none is under way
+	local  bool       // whether it took them inside the process
+	mu     sync.Mutex // not held while Redis is asked
+	ending *ending    // nil: nobody has settled it
 }
 
 // ending is how an attempt is settled. The first call decides it, and further calls repeat it: the first one
@@ -35,8 +33,9 @@ type taken struct {
 type ending struct {
 	units int64 // to give back; below 0, to charge
 	done  bool
-	name  string    // by which Redis remembers it
-	sent  time.Time // when it was sent first; zero: it has certainly not run
+	name  string        // by which Redis remembers it
+	sent  time.Time     // when it was sent first; zero: it has certainly not run
+	under chan struct{} // closed when the call under way has ended; nil: there is none
 }
 
 // again is for how long after an ending was sent first it may be sent again. It is half of what the script
@@ -114,8 +113,8 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) ki
 	switch {
 	case took.ending.done:
 		return b
-	case took.under != nil:
-		s.other = took.under
+	case took.ending.under != nil:
+		s.other = took.ending.under
 		return b
 	}
 	s.took, s.tag = took, kit.TagOf(d.Attempt)
@@ -123,7 +122,7 @@ func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) ki
 		s.took = nil
 		return b
 	}
-	took.under = make(chan struct{})
+	took.ending.under = make(chan struct{})
 	b.Call = &s.call
 	return b
 }
@@ -133,8 +132,8 @@ func (s *settling) release(done bool) {
 	s.took.mu.Lock()
 	defer s.took.mu.Unlock()
 	s.took.ending.done = done
-	close(s.took.under)
-	s.took.under = nil
+	close(s.took.ending.under)
+	s.took.ending.under = nil
 }
 
 // wait waits until the call that settles the attempt has ended, and settles it if that has failed.
