@@ -92,7 +92,7 @@ func TestAStartWithoutRedisSaysWhatToDo(t *testing.T) {
 	const down = "127.0.0.1:1" // tcpmux; nothing listens there, and nothing is given that port
 	rdb := redis.NewClient(&redis.Options{Addr: down, ContextTimeoutEnabled: true})
 	closing(t, rdb)
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}))
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
 	sale := seckill.New(e, "sale", seckill.Options{})
 	_, open := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 1})
 	for what, err := range map[string]error{"Open": open, "Preload": e.Preload(t.Context())} {

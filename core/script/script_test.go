@@ -159,24 +159,24 @@ func TestAskAgain(t *testing.T) {
 	faults := redistest.NewFaults(t)
 	plain := guardtest.NewEngine(b)
 	b.Client = b.NewClientWith(t, faults)
-	slow := guardtest.NewEngine(b, core.WithDeadline(100*time.Millisecond))
+	slow := guardtest.NewEngine(b, core.WithDeadline(400*time.Millisecond))
 	ballots, seen := votes.New(slow, "v", votes.Options{}), votes.New(plain, "v", votes.Options{})
 	guardtest.Check(t, seen, core.Attempt{Actor: "first", Resource: "p"})
 	for i := range int64(5) {
-		faults.Delay(150 * time.Millisecond)
+		faults.Delay(600 * time.Millisecond)
 		d, err := ballots.Check(t.Context(), core.Attempt{Actor: strconv.FormatInt(i, 10), Resource: "p"})
 		if err == nil {
 			t.Fatal("want a deadline that is over")
 		}
 		faults.Delay(0)
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			d, err = ballots.Check(t.Context(), d.Attempt)
 			return err == nil
 		}, "the vote is decided")
 		guardtest.WantReason(t, d, core.ReasonOK)
 		guardtest.Settle(t, ballots, d, core.Commit)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return slow.Pending() == 0 }, "the undos have ended")
+	redistest.Eventually(t, time.Minute, func() bool { return slow.Pending() == 0 }, "the undos have ended")
 	wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 

@@ -217,7 +217,8 @@ func TestSemaphoreAnswerThatComesTooLate(t *testing.T) {
 		faults := redistest.NewFaults(t)
 		witness := New(guardtest.NewEngine(b), "s", Options{Max: 2})
 		b.Client = b.NewClientWith(t, faults)
-		g := New(guardtest.NewEngine(b, core.WithDeadline(50*time.Millisecond)), "s", Options{Max: 2})
+		g := New(guardtest.NewEngine(b, core.WithDeadline(50*time.Millisecond)), "s",
+			Options{Max: 2, Lease: time.Hour}) // so that the permit does not come back by itself
 		if err := g.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
