@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -50,10 +51,17 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, text string) {
 func TestAPausedHoldersWriteIsTurnedAway(t *testing.T) {
 	losses := map[string]func(context.Context, redistest.Backend, *lock.Guard) error{
 		"its lease has ended": func(ctx context.Context, b redistest.Backend, g *lock.Guard) error {
-			return b.Client.HSet(ctx, g.Key("a7", "lock"), "ends", time.Now().Add(-time.Second).UnixMilli()).Err()
+			key, over := g.Key("a7", "permits"), float64(time.Now().Add(-time.Second).UnixMilli())
+			members, err := b.Client.ZRange(ctx, key, 0, -1).Result()
+			for _, member := range members {
+				if member != "" && err == nil { // else it is the last fence
+					err = b.Client.ZAdd(ctx, key, redis.Z{Member: member, Score: over}).Err()
+				}
+			}
+			return err
 		},
 		"a failover has lost the lock": func(ctx context.Context, b redistest.Backend, g *lock.Guard) error {
-			return b.Client.Del(ctx, g.Key("a7", "lock")).Err()
+			return b.Client.Del(ctx, g.Key("a7", "permits")).Err()
 		},
 		"an operator has broken the lock": func(ctx context.Context, _ redistest.Backend, g *lock.Guard) error {
 			_, err := g.Break(ctx, "a7")
