@@ -84,7 +84,7 @@ func compareJoined(t *testing.T, b redistest.Backend, rng *rand.Rand, n int, see
 		if err != nil {
 			t.Fatal(err)
 		}
-		front := []any{set.log.args[0], now}
+		front := append(append(slices.Clone(set.log.front), now), set.log.back...)
 		args := slices.Clone(front)
 		var want []any
 		var allowed, refused bool
@@ -95,11 +95,12 @@ func compareJoined(t *testing.T, b redistest.Backend, rng *rand.Rand, n int, see
 				t.Fatal(err)
 			}
 			want = append(want, reply)
+			fields, several := reply.([]any)
 			if isUndecided(reply) {
-				want = reply.([]any)
+				want = fields
 				break
 			}
-			_, took := reply.(string)
+			took := several && fields[0] == int64(1)
 			allowed, refused = allowed || took, refused || !took
 		}
 		reply, err := e.Run(t.Context(), slidingWindowScript.check, []string{joined}, args...)
