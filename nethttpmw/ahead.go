@@ -1,8 +1,10 @@
 package nethttpmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -44,18 +46,18 @@ const (
 )
 
 // stagesOf returns the stages that the rule needs.
-func (r *mounted) stagesOf() (all []stage) {
-	for stage, needed := range map[stage]bool{
+func (r *mounted) stagesOf() []stage {
+	return needed(map[stage]bool{
 		stageRollout: r.Rollout != nil, stageLists: r.Deny != nil || r.Allow != nil,
 		stagePreflight: !r.CountPreflights, stageAttempt: true, stageBans: r.Bans != nil,
 		stagePlace: !r.traits.KeepsOnFailure, stageRun: r.runs != nil, stageCheck: true,
-	} {
-		if needed {
-			all = append(all, stage)
-		}
-	}
-	slices.Sort(all)
-	return all
+	})
+}
+
+// needed returns what is needed of all, in order.
+func needed[T cmp.Ordered](all map[T]bool) []T {
+	maps.DeleteFunc(all, func(_ T, needed bool) bool { return !needed })
+	return slices.Sorted(maps.Keys(all))
 }
 
 // prepare fills in p, unless that was done before.

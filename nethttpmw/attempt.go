@@ -3,7 +3,6 @@ package nethttpmw
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -23,17 +22,11 @@ const (
 )
 
 // partsOf returns the parts that the rule's attempts have.
-func (r *mounted) partsOf() (all []part) {
-	for part, there := range map[part]bool{
+func (r *mounted) partsOf() []part {
+	return needed(map[part]bool{
 		partResource: r.What != nil, partID: r.ID != nil, partItem: r.Which != nil, partCost: r.Cost != nil,
 		partToken: r.traits.KeepsToken, partOrigin: r.Origin != nil,
-	} {
-		if there {
-			all = append(all, part)
-		}
-	}
-	slices.Sort(all)
-	return all
+	})
 }
 
 // attempt makes the attempt of a request.

@@ -93,9 +93,6 @@ func rerunOf(ctx context.Context) *Rerun {
 
 // tellRerun tells the Rerun of a request, if it has one, that the request passes these rules.
 func (p *Passage) tellRerun() {
-	if !p.pipeline.defers {
-		return
-	}
 	if rerun := rerunOf(&p.settling); rerun != nil {
 		rerun.passed.Add(1)
 	}
@@ -114,7 +111,7 @@ func (p *Passage) depth() (n int) {
 // deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
 // run beside the one that is stored.
 func (p *Passage) deferredBefore() (*mounted, *Refusal) {
-	if !p.pipeline.defers || rerunOf(&p.settling) != nil {
+	if rerunOf(&p.settling) != nil {
 		return nil, nil
 	}
 	var known *Deferral

@@ -392,8 +392,8 @@ func keyOf(err error) string {
 	return ""
 }
 
-// text calls a key function. Empty text counts as nothing found, so that a function of the
-// application cannot put everybody into one bucket.
+// text calls a key function. Empty text counts as nothing found, so that a function of the application cannot
+// put everybody into one bucket.
 func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
 	found, err := f(req)
 	if err == nil && found == "" {

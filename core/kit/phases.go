@@ -31,7 +31,7 @@ type Phased interface {
 	Begin(ctx context.Context, a core.Attempt, early, followed bool) Begun
 
 	// BeginSettle prepares what Settle does with an ending that gives back or charges something. A guard whose
-	// Traits say KeepsOnFailure need not be told of others.
+	// Traits say KeepsOnFailure need not be told of others, and replays no decision.
 	BeginSettle(ctx context.Context, d core.Decision, end core.Ending) Begun
 
 	// Observe tells the guard's observer of a decision or of an ending: see [Base.Observe].

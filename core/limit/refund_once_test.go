@@ -148,17 +148,18 @@ func TestARefundWaitsForOneThatIsUnderWay(t *testing.T) {
 		}
 		taken := guardtest.Check(t, g, core.Attempt{Actor: "a"})
 		client.hold.Store(true)
-		ended := make(chan error, 2)
-		refund := func() { ended <- g.Refund(t.Context(), taken) }
-		go refund()
+		first := make(chan error)
+		go func() { first <- g.Refund(t.Context(), taken) }()
 		<-client.replied
 		sent := counted.Sent.Load()
-		go refund()
+		second := g.(kit.Phased).BeginSettle(t.Context(), taken, core.Rollback)
+		if second.Call != nil {
+			t.Fatal("the second call would be sent beside the first")
+		}
 		close(client.release)
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+		_, waited := second.End(t.Context())
+		if err := errors.Join(<-first, waited); err != nil {
+			t.Error(err)
 		}
 		if now := counted.Sent.Load(); now != sent {
 			t.Errorf("the refund was sent %d times more", now-sent)

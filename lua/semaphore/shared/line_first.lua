@@ -1,5 +1,5 @@
 -- Finds the first in line behind skip others. Waiters of processes that are silent lose their places, until their
--- process calls again: see the block line_join. head is a member of the line or nil, place its place, whose its
+-- process calls again: see semaphore_wait. head is a member of the line or nil, place its place, whose its
 -- process, alive the moment until which that is taken to be alive.
 -- needs: line, present, now, skip
 -- gives: head, place, whose, alive
