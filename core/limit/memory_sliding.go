@@ -334,6 +334,7 @@ func (s *slidingLog) noteHere(of []Limit, now, units int64, still bool) {
 	if !still {
 		drop := s.bound()
 		if most := s.largest(); s.counts(Limit{}) {
+			units = min(units, most+spare(most))
 			drop = max(drop, s.units()+units-most-spare(most))
 		}
 		s.drop(drop)
@@ -450,19 +451,10 @@ func (s *slidingLog) remove(stamp, units int64) {
 	log, at := s.log(), ceilDiv(stamp, s.grain)
 	i := sort.Search(len(log), func(i int) bool { return log[i].at() >= at })
 	if i == len(log) || log[i].at() != at || stamp < s.birth && !s.counts(Limit{}) {
-		return // they have left, or the attempt's log was forgotten
+		return // they are dropped, or the attempt's log was forgotten
 	}
-	begin, end, left := s.through(i), s.through(i+1), s.through(i)
-	if len(s.views) > 0 {
-		left = s.units()
-	}
-	for j := range s.views {
-		left = min(left, s.noted(&s.views[j]))
-	}
-	n := min(units, end-max(begin, left))
-	if n <= 0 {
-		return // they have left all views
-	}
+	end := s.through(i + 1)
+	n := min(units, end-s.through(i))
 	for j := range log[i:] {
 		log[i+j].sum -= uint32(n)
 	}
@@ -472,7 +464,7 @@ func (s *slidingLog) remove(stamp, units int64) {
 			v.gone -= uint32(min(n, gone-(end-n)))
 		}
 	}
-	if begin+n == end {
+	if s.through(i) == end-n {
 		s.runs = slices.Delete(s.runs, int(s.head)+i, int(s.head)+i+1)
 	}
 }

@@ -177,6 +177,46 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 	})
 }
 
+// TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing: the network delivered a call a second time when its
+// hold was over, and the units were held for nobody; also when its buyer has reserved since.
+func TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		rdb := &late{Client: b.Client, script: seckillReserveScript}
+		e := guardtest.NewEngineOver(b, rdb, guardtest.WithClock(clock))
+		g := New(e, "s", Options{})
+		if err := e.Preload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		openSale(t, g, "tv", Sale{Stock: 1, Hold: time.Minute})
+		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
+		rdb.hold.Store(true)
+		if d, err := g.Check(t.Context(), ann); err == nil {
+			t.Fatalf("%+v", d)
+		}
+		arrives := func(want string) {
+			t.Helper()
+			whole := append([]any{"eval", lua.Source("seckill/reserve")}, rdb.held[2:]...)
+			whole[len(whole)-5] = clock.Now().UnixMilli() // in front of the attempt's four
+			if reply, err := b.Client.Do(t.Context(), whole...).Slice(); err != nil || reply[0] != want {
+				t.Errorf("the call heard %v (%v), want %s", reply, err, want)
+			}
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the call has cancelled")
+		rdb.held[len(rdb.held)-1] = "another" // of which nobody has heard
+		arrives("ok")
+		clock.Advance(time.Minute)
+		arrives("gone")
+		wantStatus(t, g, "tv", 1, 0, 0)
+		for range 3 {
+			guardtest.WantReason(t, guardtest.Check(t, g, ann), core.ReasonOK)
+			clock.Advance(time.Minute)
+			arrives("gone")
+		}
+		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
+	})
+}
+
 // TestFailedAttemptsAreBoundedPerBuyer: 20,000 failed attempts of 8 buyers left 3.5 MB.
 func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

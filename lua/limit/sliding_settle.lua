@@ -1,6 +1,7 @@
 -- Sliding windows: settles one admitted attempt, exactly once: gives back units that it did not use, or
--- charges those that it used beyond the units that it took. Units that have left are not given back. Charged
--- ones count as taken now, also beyond max, and attempts are refused until enough units have left.
+-- charges those that it used beyond the units that it took. A unit that is given back never counts again,
+-- also where it has left and a longer window would bring it back. Charged ones count as taken now, also
+-- beyond max, and attempts are refused until enough units have left.
 --
 -- KEYS  1 refunds  string, the names of the last attempts of this actor that were settled
 --       2 log      list, as in sliding_window or as in sliding_parts
@@ -114,19 +115,12 @@ local function find(l, number)
 end
 
 -- Gives back units of the entries up to this place that have its number, newest first: after the clock was
--- set back several entries of a log by parts may have it. Returns how many. Those that have left all views
--- stay.
+-- set back several entries of a log by parts may have it. Returns how many.
 local function giveFrom(l, place, number)
-  local lowest, removed = place, 0
-  change(l, function(gone, left)
-    lowest = math.min(lowest, gone)
-    return gone, left
-  end)
+  local removed = 0
   if l.width == 1 then
-    removed = math.min(units, place - lowest)
-    if removed > 0 then
-      removed = redis.call('LREM', l.key, place * 2 > l.entries and -removed or removed, number)
-    end
+    removed = math.min(units, place)
+    removed = redis.call('LREM', l.key, place * 2 > l.entries and -removed or removed, number)
     change(l, function(gone)
       gone = gone - math.max(math.min(gone - place, 0) + removed, 0)
       return gone, gone
@@ -134,7 +128,7 @@ local function giveFrom(l, place, number)
     l.entries = l.entries - removed
     return removed
   end
-  while removed < units and place > lowest and redis.call('LINDEX', l.key, place * 2 - 1) - number == 0 do
+  while removed < units and place > 0 and redis.call('LINDEX', l.key, place * 2 - 1) - number == 0 do
     local has = redis.call('LINDEX', l.key, place * 2) + 0
     local n = math.min(units - removed, has)
     local emptied = n == has and 1 or 0

@@ -9,11 +9,11 @@
 --       4 reservations  hash, reservation -> "state buyer quantity end event call call ..."; state: held,
 --                       sold, expired, cancelled; event: those of the hold, of the sale and of its
 --                       withdrawal in the outbox, with commas between, - when there is none; or its number
---                       among the buyer's failed ones when it was cancelled or has
---                       expired; call: those that got the hold and have not settled, 16 at most, and one
---                       that was told of the sale; "+call" the one that made it; "-call": those that were
---                       taken back. "failed|BUYER" -> how many reservations of a buyer were cancelled or have
---                       expired;
+--                       among the buyer's failed ones when it was cancelled or has expired; call: those that
+--                       got the hold and have not settled, 16 at most, and one that was told of the sale;
+--                       "+call" the one that made it; "-call": the last 16 that were taken back, or whose
+--                       hold was over when another began. "failed|BUYER" -> how many reservations of a
+--                       buyer were cancelled or have expired;
 --                       "failed|BUYER|PLACE" -> "reservation events event", one of the last of them with the
 --                       events that tell of it: 16, or as many as per_buyer, 500 at most; PLACE is its number
 --                       modulo that. Of earlier ones nothing is left. "held|BUYER" -> "reservation
@@ -33,9 +33,9 @@
 --         more. For several attempts {reply, ...}, as if one had asked after the other at this moment;
 --         not_ready and lost are one reply
 --       reason    ok, not_ready (no such sale), conflict (the ID belongs to another buyer, or was used for
---                 another quantity), in_progress (16 calls got the hold and have not settled), gone
---                 (the call was taken back), early, closed, duplicate (buyer's limit), sold_out,
---                 lost PART (the part buyers, holds or reservations does not exist any more)
+--                 another quantity), in_progress (16 calls got the hold and have not settled), gone (the
+--                 call was taken back, or its hold is over), early, closed, duplicate (buyer's limit),
+--                 sold_out, lost PART (the part buyers, holds or reservations does not exist any more)
 --       replayed  1 when the answer is the stored one of an earlier call with the same operation ID
 --       state     held or sold when ok; when duplicate the buyer's latest reservation that is held, or empty
 --       left      units left
@@ -117,6 +117,8 @@ repeat
       reason = 'gone'
     elseif state == 'held' and ends_at - now <= 0 then
       over = {id}
+    elseif state == 'expired' and known then
+      reason = 'gone'
     elseif state == 'held' and not known and undecided > 16 then
       -- Each call that gets a hold is stored, or one that fails would give back what another call got. So
       -- that a record stays short, no more calls than these get it.
@@ -128,6 +130,10 @@ repeat
         record_of[id] = record .. ' ' .. call
         redis.call('HSET', reservations, id, record_of[id])
       end
+    elseif state == 'expired' then -- what calls of the hold that is over send again takes no other
+      marks = string.gsub(words, ' [+-]?', ' -')
+      local _, over_before = string.gsub(marks, ' ', ' ')
+      marks = string.gsub(marks, ' %S+', '', math.max(over_before - 16, 0))
     end
   end
   if reason or over then
