@@ -375,7 +375,7 @@ func limitOperations(r *aclRun) {
 
 	// Checks of the same moment, which one run decides. The last does not fit.
 	_, err = r.gate.Run(r.ctx, joinedScript, []string{r.gate.Key("joined", "ann")},
-		"3/3600000:", "", 3, time.Hour.Milliseconds(), 1, 1, 2)
+		"3/3600000:", "", 1, 1, 2)
 	r.must(err)
 
 	// The script of an application, with commands that limits call too.

@@ -157,7 +157,7 @@ func leases(p *pair) {
 	script := script.New("joined", lua.Source("limit/sliding_window"), script.AtMostOnce)
 	for i, e := range p.sides {
 		ask := func(costs ...any) any {
-			args := append([]any{"5/3600000:", "", 5, time.Hour.Milliseconds()}, costs...)
+			args := append([]any{"5/3600000:", ""}, costs...)
 			reply, err := e.Run(p.ctx, script, []string{e.Key("joined", "ann")}, args...)
 			p.must("joined", err)
 			return reply

@@ -302,7 +302,7 @@ type mutation struct {
 
 var mutations = []mutation{
 	{"sliding window", "fields in another order", "limit/sliding_*", []string{
-		"limit, part, birth, units, gone", "limit, part, units, birth, gone",
+		"%d', part, birth, units, gone", "%d', part, units, birth, gone",
 		"part, birth, units, gone, left, rest = ", "part, units, birth, gone, left, rest = ",
 		"l.grain, l.birth, l.sum, l.views = ", "l.grain, l.sum, l.birth, l.views = ",
 		"l.grain, l.birth, l.sum)", "l.grain, l.sum, l.birth)"}},
@@ -311,8 +311,8 @@ var mutations = []mutation{
 		"ends[i] .. ' ' .. units", "ends[i] .. ':' .. units", "'%.0f ', now", "'%.0f:', now"}},
 	{"token bucket", "another separator", "limit/token_bucket*", []string{
 		"(%-?%d+) (%-?%d+) ", "(%-?%d+)/(%-?%d+) ", "'(%S+) (%S+) (%S+) (%S+)", "'(%-?%d+)/(%-?%d+) (%S+) (%S+)",
-		"s .. ' ' .. o", "s .. '/' .. o", "'%.0f %.0f'", "'%.0f/%.0f'", "'%.0f %.0f %.0f %.0f'",
-		"'%.0f/%.0f %.0f %.0f'"}},
+		"s .. ' ' .. o", "s .. '/' .. o", "'%d %d'", "'%d/%d'", "'%.0f %.0f'", "'%.0f/%.0f'",
+		"'%.0f %.0f %.0f %.0f'", "'%.0f/%.0f %.0f %.0f'"}},
 	{"bans", "another separator", "bans/ban", []string{
 		"'(%d+) (%d+) (%d+)'", "'(%d+),(%d+),(%d+)'", "'%.0f %.0f %.0f'", "'%.0f,%.0f,%.0f'"}},
 	{"votes", "a stored answer renamed", "votes/*", []string{"'v'", "'w'"}},

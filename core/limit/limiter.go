@@ -439,15 +439,20 @@ func readLimits(d *core.Decision, value any, limits *limitSet) (verdict, error) 
 	if wait, ok := value.(int64); ok && wait < 0 { // a single limit refuses, and no unit is left: see its script
 		value = []any{int64(0), int64(0), -wait}
 	}
-	r := script.ReadReply(value, 3, 6)
-	allowed, remaining, moment := r.Flag(), r.Number(), r.Number()
-	which := int64(1)
+	var r *script.Reply
+	_, allowed := value.(string)
+	if allowed {
+		r = script.ReadWords(value, 3)
+	} else if r = script.ReadReply(value, 3, 4); r.Number() != 0 {
+		r.Err = fmt.Errorf("unexpected reply %.100q", fmt.Sprint(value))
+	}
+	remaining, moment := r.Number(), r.Number()
+	which, resets, rest := int64(1), int64(0), int64(0)
+	if allowed {
+		resets = r.Number()
+	}
 	if r.More() {
 		which = r.Number()
-	}
-	resets, rest := int64(0), int64(0)
-	if r.More() {
-		resets = r.Number()
 	}
 	if r.More() {
 		rest = r.Number()

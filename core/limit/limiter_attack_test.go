@@ -2,7 +2,6 @@ package limit
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -137,7 +136,7 @@ func TestAttacker(t *testing.T) {
 						l := limiterOf(g)
 						next := target{keys: l.keysOf(l.limits, core.Attempt{Actor: "a"}), args: l.limits.args}
 						if l.algorithm.log {
-							next.script, next.args = l.limits.log.short.check, slices.Concat(l.limits.log.timeless, []any{1})
+							next.script, next.args = l.limits.log.short.check, l.limits.log.args[:1]
 						} else {
 							next.script = l.algorithm.decide.check
 						}

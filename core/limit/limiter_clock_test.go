@@ -35,7 +35,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	if !ok {
 		return errors.New("not a script")
 	}
-	c.SetVal([]any{int64(1), int64(9), stampOfRecorder, int64(1), int64(1000)})
+	c.SetVal(fmt.Sprint(9, stampOfRecorder, 1000))
 	return nil
 }
 

@@ -3,7 +3,6 @@ package limit
 import (
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,8 +29,7 @@ type logArgs struct {
 	oneByOne, byParts string // the limits of each kind, as the header of a log has them
 	short             *scripts
 	joins             bool  // several attempts in one call of the short script
-	front, back       []any // of the short script: around the moment, or around the moment and the cost
-	timeless          []any // of the short script, by the server's clock
+	args              []any // of the short script: the limits, and the server's clock
 	long              []any // of the long one, behind the cost
 	part              int64 // microseconds, of the limits by parts; 0 without one
 }
@@ -62,18 +60,12 @@ func newLogArgs(limits []Limit) logArgs {
 	switch {
 	case len(limits) > 1 && parts == 0:
 		a.short = slidingWindowsScript
-		a.front = []any{a.oneByOne, "^(%d+)" + strings.Repeat(" (%d+)", len(limits)) + "(.*)$"}
-		for i := range limits {
-			a.back = append(a.back, a.long[3*i], a.long[3*i+1])
-		}
 	case len(limits) == 1 && parts == 1:
 		a.short, a.joins = slidingPartsScript, true
-		a.front, a.back = []any{a.byParts}, []any{a.part, limits[0].Max, a.long[1]}
 	case len(limits) == 1:
 		a.short, a.joins = slidingWindowScript, true
-		a.front, a.back = []any{a.oneByOne}, []any{limits[0].Max, a.long[1]}
 	}
-	a.timeless = slices.Concat(a.front, []any{""}, a.back)
+	a.args = []any{a.oneByOne + a.byParts, ""}
 	return a
 }
 
@@ -123,19 +115,22 @@ func (l *limiter) prepareLog(
 		return
 	}
 	c.Script, c.Keys = of.short.of(peek), append(c.Keys, l.Key(tag, "log"))
-	if !of.joins {
-		c.Args = slices.Concat(of.front, []any{now, cost}, of.back)
-		return
-	}
-	front := of.timeless
+	args := of.args
 	if now != "" {
-		front = slices.Concat(of.front, []any{now}, of.back)
+		args = []any{args[0], now}
 	}
-	c.Args = append(append(make([]any, 0, len(front)+1), front...), cost)
-	if peek {
+	switch { // what is usual is left out
+	case cost != 1:
+		c.Args = []any{args[0], now, cost}
+	case now != "":
+		c.Args = args
+	default:
+		c.Args = args[:1:1]
+	}
+	if peek || !of.joins {
 		return
 	}
-	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: front, Own: cost}
+	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: args, Own: cost}
 	if l.by != nil { // the limits may be others at any time
 		c.Joint.Group += of.oneByOne + of.byParts
 	}
@@ -153,7 +148,7 @@ func joinedReplies(reply any, n int) []any {
 		replies := make([]any, n)
 		for i, answer := range each {
 			if left, ok := answer.(int64); ok && left >= 0 {
-				replies[i] = []any{int64(1), left, stamp, int64(1), resets}
+				replies[i] = fmt.Sprint(left, stamp, resets)
 			} else { // refused
 				replies[i] = answer
 			}

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -45,6 +46,62 @@ func waitsExactly(t *testing.T, g rateLimit, clock *guardtest.Clock, a core.Atte
 	clock.Advance(time.Microsecond)
 	guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 	return d.RetryAfter
+}
+
+// TestUnitsBehindThoseThatHaveLeftCount: the log may have units that have left, and no other, when one is
+// taken or charged; also where it keeps them for a limit of another attempt.
+func TestUnitsBehindThoseThatHaveLeftCount(t *testing.T) {
+	one, other := []Limit{PerMinute(5)}, []Limit{PerHour(100)}
+	two := []Limit{one[0], Per(6, 61*time.Second)}
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		limits := one
+		g := NewSlidingWindowBy(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w",
+			func(context.Context, core.Attempt) ([]Limit, error) { return limits, nil })
+		for n, c := range []struct {
+			before, limits []Limit
+			charged        int64
+		}{{one, one, 0}, {one, one, 2}, {other, one, 0}, {other, one, 2}, {two, two, 0}, {two, two, 2},
+			{other, two, 0}, {other, two, 2}} {
+			a := core.Attempt{Actor: fmt.Sprint("a", n)}
+			limits = c.before
+			guardtest.Check(t, g, a)
+			limits = c.limits
+			var took [4]core.Decision
+			for i := range took {
+				clock.Advance(25 * time.Second)
+				took[i] = guardtest.Check(t, g, a)
+			}
+			for _, d := range took[1:] { // the first unit has left
+				refund(t, g, d)
+			}
+			spend(t, g, took[0], 1+c.charged)
+			for left := 4 - c.charged; left > 1; left-- {
+				if d := guardtest.Check(t, g, a); !d.Allowed || d.Remaining != left {
+					t.Errorf("%+v: %+v, want %d left", c, d, left)
+				}
+			}
+		}
+	})
+}
+
+// TestUnitsThatHaveLeftAreDropped a few at a time, while as many are taken.
+func TestUnitsThatHaveLeftAreDropped(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
+		for name, more := range map[string][]Limit{"one": nil, "two": {Per(200, 90*time.Second)}} {
+			g := NewSlidingWindow(e, name, Per(100, time.Minute), more...)
+			for range 200 {
+				guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "a"}), core.ReasonOK)
+				clock.Advance(time.Second)
+			}
+			counted := int64(60 + 30*len(more))
+			if n := b.Client.LLen(t.Context(), g.logKeys(core.Attempt{Actor: "a"})[0]).Val(); n > 1+counted+6 {
+				t.Errorf("%s limit: the log has %d entries, of which %d units count", name, n, counted)
+			}
+		}
+	})
 }
 
 // TestSpendSettlesTheTruth: what was not used is there again, and what was used beyond the estimate makes

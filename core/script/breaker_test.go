@@ -49,10 +49,10 @@ func (c *scripted) set(server func(ctx context.Context, cmd redis.Cmder) error) 
 	c.server = server
 }
 
-// allows answers every script with 1, 1, 1, which a sliding window reads as: allowed, units left.
+// allows answers every script with "1 1 1", which a sliding window reads as: allowed, a unit left.
 func allows(_ context.Context, cmd redis.Cmder) error {
 	reply := cmd.(interface{ SetVal(any) })
-	reply.SetVal([]any{int64(1), int64(1), int64(1)})
+	reply.SetVal("1 1 1")
 	return nil
 }
 

@@ -40,7 +40,7 @@ var longChecks = []struct {
 		return semaphore.New(e, "m", semaphore.Options{Max: 1000})
 	}},
 	{"three windows", func(_ *testing.T, e *core.Engine) core.Guard {
-		return limit.NewSlidingWindow(e, "l", limit.PerSecond(1000), limit.PerMinute(1000), limit.PerHour(1000))
+		return limit.NewFixedWindow(e, "l", limit.PerSecond(1000), limit.PerMinute(1000), limit.PerHour(1000))
 	}},
 	{"a quota", func(_ *testing.T, e *core.Engine) core.Guard {
 		return quota.New(e, "q", quota.Options{Items: 1000, Period: period.Daily(time.UTC)})

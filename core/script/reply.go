@@ -11,7 +11,8 @@ import (
 // as expected sets Err; every later read returns a zero value. A Reply is not safe for concurrent use.
 type Reply struct {
 	values []any
-	words  []string // instead of values
+	words  string // instead of values: those that are left
+	more   bool   // whether a word is left
 	next   int
 	Err    error
 }
@@ -37,12 +38,16 @@ func (r *Reply) begin(value any, least, most int) {
 // ReadWords begins to read a reply that is one text of least words or more, with a space between any two of
 // them. A word may be empty. It returns a Reply with Err set for any other reply.
 func ReadWords(value any, least int) *Reply {
-	text, ok := value.(string)
-	words := strings.Split(text, " ")
-	if !ok || len(words) < least {
-		return &Reply{Err: fmt.Errorf("unexpected reply %.100q: want %d words", fmt.Sprint(value), least)}
+	r := &Reply{}
+	r.beginWords(value, least)
+	return r
+}
+
+// beginWords is to ReadWords what begin is to ReadReply.
+func (r *Reply) beginWords(value any, least int) {
+	if r.words, r.more = value.(string); !r.more || strings.Count(r.words, " ")+1 < least {
+		r.Err = fmt.Errorf("unexpected reply %.100q: want %d words", fmt.Sprint(value), least)
 	}
-	return &Reply{words: words}
 }
 
 // ReadNumber reads a reply that is a single number.
@@ -55,7 +60,7 @@ func ReadNumber(value any) (int64, error) {
 }
 
 // More reports whether there are values left to read.
-func (r *Reply) More() bool { return r.Err == nil && r.next < len(r.values)+len(r.words) }
+func (r *Reply) More() bool { return r.Err == nil && (r.more || r.next < len(r.values)) }
 
 // ReadValue reads the next value, which must have type T. Call it only while [Reply.More] is true or the
 // reply is known to have the value.
@@ -74,11 +79,12 @@ func ReadValue[T any](r *Reply) (value T) {
 
 // Text reads the next value as text.
 func (r *Reply) Text() string {
-	if r.words == nil || r.Err != nil {
+	if !r.more || r.Err != nil {
 		return ReadValue[string](r)
 	}
-	r.next++
-	return r.words[r.next-1]
+	var word string
+	word, r.words, r.more = strings.Cut(r.words, " ")
+	return word
 }
 
 // Number reads the next value as a number. Inlined into another package, the call of the generic function
@@ -86,12 +92,13 @@ func (r *Reply) Text() string {
 //
 //go:noinline
 func (r *Reply) Number() int64 {
-	if r.words == nil || r.Err != nil {
+	if !r.more || r.Err != nil {
 		return ReadValue[int64](r)
 	}
-	number, err := strconv.ParseInt(r.Text(), 10, 64)
+	word := r.Text()
+	number, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
-		r.Err = fmt.Errorf("unexpected reply %.100q: word %d is no number", r.words, r.next)
+		r.Err = fmt.Errorf("unexpected reply: %.100q is no number", word)
 	}
 	return number
 }
@@ -101,12 +108,11 @@ func (r *Reply) Flag() bool { return r.Number() == 1 }
 
 // Rest reads all words that are left.
 func (r *Reply) Rest() []string {
-	if r.Err != nil {
+	if r.Err != nil || !r.more {
 		return nil
 	}
-	at := r.next
-	r.next = len(r.words)
-	return r.words[at:]
+	r.more = false
+	return strings.Split(r.words, " ")
 }
 
 // Texts reads the next value as an array of text.

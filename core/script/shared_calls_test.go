@@ -54,7 +54,7 @@ func (r *road) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		// A run for several checks has more than one cost.
 		args := cmd.Args()
-		if r.before != nil && cmd.Name() == "evalsha" && args[1] == joinedScript.SHA() && len(args) > 9 {
+		if r.before != nil && cmd.Name() == "evalsha" && args[1] == joinedScript.SHA() && len(args) > 7 {
 			r.before()
 		}
 		err := next(ctx, cmd)

@@ -467,7 +467,7 @@ func (w *limitWorld) checkAgain(s *limitSide) (string, error) {
 		return told, nil // the short script has left it to the long one, which nobody asks
 	}
 	s.def.look(w.now())
-	allowed := len(numbers) > 0 && fmt.Sprint(numbers[0]) == "1"
+	_, allowed := reply.(string)
 	switch certain, may, _, _ := w.fits(s, t.cost, w.now()); {
 	case allowed && !may:
 		return told, broken("No window has more than Max", "again: %d of %v", t.cost, w.limits)

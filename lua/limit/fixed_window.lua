@@ -9,7 +9,7 @@
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}, or -retry
+-- Returns "remaining stamp resets limit" when allowed, else {0, remaining, retry, limit}, or -retry
 --         where a single limit has nothing left
 --       remaining  units left in the binding limit; below 0 when its max was lowered below the units taken
 --       stamp      the moment of admission in microseconds, for fixed_window_settle
@@ -83,4 +83,4 @@ for i = 1, cost > 0 and limits or 0 do
     redis.call('SET', KEYS[i], count, 'PX', ARGV[i * 2] + 1000)
   end
 end
-return {1, remaining, now, binding, resets}
+return string.format('%d %d %d %d', remaining, now, resets, binding)

@@ -29,8 +29,8 @@
 --                  whether one unit would be allowed
 --       then max, window, part  units, milliseconds, microseconds; for each limit; a part of 0 counts one by
 --       one
--- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}, as
---         sliding_window does
+-- Returns "remaining stamp resets limit" when allowed, else {0, remaining, retry, limit}, as sliding_windows
+--         does
 
 local now, cost = tonumber(ARGV[3]), ARGV[4] + 0
 -- shared clock_micro
@@ -67,9 +67,9 @@ local function read(key, text, width, limits)
   l.units = width == 2 and each() or l.entries
   l.at = math.ceil(now / l.grain)
   for max, window in string.gmatch(named, '(%d+)/(%d+)[/%d]*') do
-    local gone = each()
+    local gone, second = each(), each() -- of the first log, when the next unit leaves
     l.views[#l.views + 1] = {max = max + 0, window = window * 1000, gone = gone,
-      left = width == 2 and each() or gone}
+      left = width == 2 and second or gone}
   end
   local soonest, room = string.match(tail, '^;(%d+) (%d+)')
   l.always, l.room = soonest == '0', room and room + 0
@@ -99,7 +99,8 @@ local function header(l)
   local text = {l.width == 1 and string.format('%s%.0f', l.named, l.base)
     or string.format('%s%.0f %.0f %.0f', l.named, l.grain, l.birth, l.units)}
   for _, v in ipairs(l.views) do
-    text[#text + 1] = string.format(l.width == 1 and '%.0f' or '%.0f %.0f', v.gone, v.left)
+    text[#text + 1] = string.format('%d ', v.gone) .. (l.width == 2 and string.format('%d', v.left)
+      or redis.call('LINDEX', l.key, v.gone + 1) or '0')
   end
   if l.room then
     -- The short script of parts adds to the newest entry, which must not have left for anybody.
@@ -266,9 +267,12 @@ for i = 1, (#ARGV - 4) / 3 do
     resets = next or now
   end
 end
-local reply = retry and {0, remaining, retry, binding} or {1, remaining, now, binding, resets - now}
+local function reply()
+  return retry and {0, remaining, retry, binding}
+    or string.format('%d %d %d %d', remaining, now, resets - now, binding)
+end
 if cost == 0 or retry and not noted then
-  return reply
+  return reply()
 end
 if retry then
   cost = 0
@@ -567,7 +571,7 @@ for _, l in ipairs(kept) do
   for _, v in ipairs(l.views) do
     if v.limit == binding and not retry then -- its log may be another one now
       local lacks = remaining + 1 - v.max + l.units - v.left
-      reply[5] = lacks > 0 and lacking(l, v.gone, lacks, v.window, 0) - now or 0
+      resets = lacks > 0 and lacking(l, v.gone, lacks, v.window, 0) or now
     end
   end
   lives = math.max(lives, l.grain + longest * 2.25)
@@ -576,4 +580,4 @@ end
 for _, l in ipairs(kept) do
   redis.call('PEXPIRE', l.key, math.ceil(lives / 1000) + 1000)
 end
-return reply
+return reply()

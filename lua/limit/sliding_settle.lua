@@ -80,21 +80,20 @@ end
 
 -- Changes how many entries have left each view, and their units: f gets and returns both.
 local function change(l, f)
-  if l.width == 1 then
-    l.views = string.gsub(l.views, '%d+', function(gone)
-      return string.format('%.0f', (f(gone + 0, gone + 0)))
-    end)
-  else
-    l.views = string.gsub(l.views, '(%d+) (%d+)', function(gone, left)
-      return string.format('%.0f %.0f', f(gone + 0, left + 0))
-    end)
-  end
+  l.views = string.gsub(l.views, '(%d+) (%d+)', function(gone, left)
+    return string.format('%.0f %.0f', f(gone + 0, (l.width == 1 and gone or left) + 0))
+  end)
   l.tail = string.gsub(l.tail, '(%d+,%d+,)(%d+),(%d+)', function(front, gone, left)
     return front .. string.format('%.0f,%.0f', f(gone + 0, left + 0))
   end)
 end
 
 local function write(l)
+  if l.width == 1 then -- the second number says when the next unit leaves
+    l.views = string.gsub(l.views, '(%d+) %d+', function(gone)
+      return gone .. ' ' .. (redis.call('LINDEX', l.key, gone + 1) or '0')
+    end)
+  end
   local numbers = l.width == 1 and string.format('%.0f', l.birth)
     or string.format('%.0f %.0f %.0f', l.grain, l.birth, l.sum)
   redis.call('LSET', l.key, '0', l.limits .. numbers .. l.views .. l.tail)
@@ -212,8 +211,8 @@ local function charge(l)
     change(l, function(gone)
       return math.max(gone - excess, 0), math.max(gone - excess, 0)
     end)
-    write(l)
   end
+  write(l)
   return more
 end
 
@@ -239,10 +238,9 @@ for width = 1, #logs == 0 and 2 or 0 do
   for _ in string.gmatch(limits, NAMED) do
     windows = windows + 1
   end
-  local header = limits .. string.format('%.0f', math.ceil(now / 100)) .. string.rep(' 0', windows)
-  if width == 2 then
-    header = limits .. string.format('%s %.0f 0', ARGV[8], now) .. string.rep(' 0 0', windows)
-  end
+  local numbers = width == 1 and string.format('%.0f', math.ceil(now / 100))
+    or string.format('%s %.0f 0', ARGV[8], now)
+  local header = limits .. numbers .. string.rep(' 0 0', windows)
   if both then
     header = header .. string.format(';0 0 %d', longest)
   end

@@ -14,7 +14,7 @@
 --       then cost        units that this attempt takes, no more than the smallest max; absent or empty: 1; 0:
 --                        take none, and answer whether one unit would be allowed
 --       then now         microseconds since 1970; absent or empty: the server's clock
--- Returns {1, remaining, stamp, limit, resets} when allowed, else {0, remaining, retry, limit}, or -retry
+-- Returns "remaining stamp resets limit" when allowed, else {0, remaining, retry, limit}, or -retry
 --         where a single limit has no unit left
 --       remaining  whole units left in the binding limit
 --       stamp      the moment of admission in microseconds, for token_bucket_settle
@@ -117,10 +117,8 @@ for i = 1, limits do
     if not head or math.ceil(taken * 16 / max) ~= math.ceil(before * 16 / max) then
       lives[i] = life(since, offset, taken, max, window)
     end
-    -- '%d' costs less than half of '%.0f', but only numbers of 31 bits are safe with it on any server.
-    local after = now - since
-    local last = after > 0 and string.format(after < 2147483648 and ' %d' or ' %.0f', after) or ''
-    head = head or string.format('%.0f %.0f', since, offset)
+    local last = now > since and string.format(' %d', now - since) or ''
+    head = head or string.format('%d %d', since, offset)
     records[i] = head .. string.format(' %d ', taken) .. ARGV[i * 2 - 1] .. last
   end
 end
@@ -135,4 +133,4 @@ for i = 1, cost > 0 and limits or 0 do
     redis.call('SET', KEYS[i], records[i], 'KEEPTTL')
   end
 end
-return {1, remaining, now, binding, resets}
+return string.format('%d %d %d %d', remaining, now, resets, binding)

@@ -31,12 +31,22 @@ const (
 // instructions writes how many instructions redis-server executes per call, all of it included: reading the
 // command, the script, the reply. valgrind counts them, so nothing else on the machine matters.
 func instructions(t *testing.T, _ config, out *report) error {
+	withAOF, err := startCounted(t, "--appendonly", "yes", "--appendfsync", "no")
+	if err != nil {
+		return err
+	}
 	counted, err := startCounted(t)
 	if err != nil {
 		return err
 	}
 	ctx, rdb := t.Context(), counted.rdb
-	for _, g := range []group{onRedis(ctx, rdb), saleClaims(ctx, rdb), voteClaims(ctx, rdb), budgets(rdb)} {
+	if err := counted.limits(ctx, out, "On Redis"); err != nil {
+		return err
+	}
+	if err := withAOF.limits(ctx, out, "On Redis with an AOF"); err != nil {
+		return err
+	}
+	for _, g := range []group{saleClaims(ctx, rdb), voteClaims(ctx, rdb), budgets(rdb)} {
 		if err := rdb.FlushAll(ctx).Err(); err != nil {
 			return err
 		}
@@ -54,6 +64,53 @@ func instructions(t *testing.T, _ config, out *report) error {
 		return err
 	}
 	return counted.steps(ctx, out)
+}
+
+// limits writes the instructions per call of limits: of those that are allowed, of those that are refused,
+// and of those that are allowed while a unit leaves with each.
+func (s *countedServer) limits(ctx context.Context, out *report, name string) error {
+	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	g := onRedis(ctx, s.rdb)
+	steady := g.subjects(countedUnits, steadyWindow)
+	out.line("\n## %s", name)
+	out.head("thousands of instructions of redis-server per call", "allowed", "refused", "steady")
+	for i, of := range g.subjects(countedUnits, time.Hour) {
+		allowed, refused, err := s.subject(ctx, g, of, fmt.Sprintf("counted-%02d-", i))
+		if err != nil {
+			return err
+		}
+		each := 0.0
+		if of.max == countedUnits {
+			if each, err = s.steady(ctx, steady[i]); err != nil {
+				return err
+			}
+		}
+		out.row(of.name, unlessZero("%.1f", allowed/1e3), unlessZero("%.1f", refused/1e3),
+			unlessZero("%.1f", each/1e3))
+	}
+	return nil
+}
+
+// steadyWindow is the window in which half of countedUnits are taken, one after the other.
+const steadyWindow = time.Second
+
+// steady counts the instructions per call of a caller who takes units as fast as they leave.
+func (s *countedServer) steady(ctx context.Context, of subject) (float64, error) {
+	pace := time.NewTicker(2 * steadyWindow / countedUnits)
+	defer pace.Stop()
+	paced := of
+	paced.allow = func(ctx context.Context, key string) (bool, error) {
+		<-pace.C
+		return of.allow(ctx, key)
+	}
+	for range countedUnits {
+		if err := paced.call(ctx, "steady", true); err != nil {
+			return 0, err
+		}
+	}
+	return s.count(ctx, 1, paced, true, func() string { return "steady" })
 }
 
 // moment writes the instructions per call of several callers at a time, who are all allowed.
@@ -139,26 +196,27 @@ type countedServer struct {
 	echo  float64 // instructions of an ECHO itself
 }
 
-func startCounted(t *testing.T) (*countedServer, error) {
+func startCounted(t *testing.T, flags ...string) (*countedServer, error) {
 	valgrind, err := exec.LookPath("valgrind")
 	if err != nil {
 		return nil, err
 	}
-	dir := t.TempDir()
+	program, dir := redistest.Program(), t.TempDir()
 	s := &countedServer{files: filepath.Join(dir, "counts")}
 	server := filepath.Join(dir, "redis-server")
 	script := fmt.Sprintf("#!/bin/sh\nexec %s --tool=callgrind --dump-before=echoCommand "+
-		"--callgrind-out-file=%s %s \"$@\"\n", valgrind, s.files, redistest.Program())
+		"--callgrind-out-file=%s %s \"$@\"\n", valgrind, s.files, program)
 	if err := os.WriteFile(server, []byte(script), 0o700); err != nil {
 		return nil, err
 	}
 	t.Setenv(redistest.ServerEnv, server)
 	s.rdb = redis.NewClient(&redis.Options{
-		Addr:        redistest.StartServer(t, "--hz", "1").Addr(), // hardly any work but ours
+		Addr:        redistest.StartServer(t, append(flags, "--hz", "1")...).Addr(), // hardly any work but ours
 		ReadTimeout: 30 * time.Second, PoolSize: 1, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = s.rdb.Close() })
-	for range 2 { // the first one counts the start as well
+	t.Setenv(redistest.ServerEnv, program) // for the next one
+	for range 2 {                          // the first one counts the start as well
 		if s.echo, err = s.lap(t.Context()); err != nil {
 			return nil, err
 		}
