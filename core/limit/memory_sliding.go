@@ -2,7 +2,6 @@ package limit
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sort"
 )
@@ -109,32 +108,41 @@ func (s *slidingLog) align(of []Limit, now int64) {
 // provide gives the limits their logs, first the one that is exact. Each change of parts rounds up, so two
 // releases in turn must not make it in turn: parts become longer only for room.
 func (s *slidingLog) provide(of []Limit, now int64) {
-	for _, byParts := range []bool{false, true} {
-		var own, from *slidingLog
-		grain := int64(math.MaxInt64)
-		for _, l := range of {
-			if l.Resolution > 0 == byParts {
-				grain = min(grain, l.grain())
-				own, _ = s.of(l)
-				if d := s.deciding(l); from == nil || d != own {
-					from = d
-				}
-			}
+	type making struct {
+		own, from *slidingLog
+		grain     int64
+	}
+	var both [2]making // of limits that count one by one, and by parts
+	for _, l := range of {
+		m := &both[min(l.Resolution, 1)]
+		if m.from == nil || l.grain() < m.grain {
+			m.grain = l.grain()
 		}
-		if from == nil {
+		m.own, _ = s.of(l)
+		if d := s.deciding(l); m.from == nil || d != m.own {
+			m.from = d
+		}
+	}
+	s.show(of)
+	if s.other != nil {
+		s.other.show(of)
+	}
+	for _, m := range both {
+		own, grain := m.own, m.grain
+		switch {
+		case m.from == nil:
 			continue
-		}
-		if own == nil {
+		case own == nil:
 			own = &slidingLog{grain: grain}
 			s.other = own
 		}
 		switch {
-		case from != own:
-			own.become(from, min(own.grain, grain), now)
+		case m.from != own:
+			own.become(m.from, min(own.grain, grain), now)
+			own.show(of)
 		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
 			for _, l := range of { // what has left has left, also by other parts
-				if own.counts(l) {
-					v := own.viewOf(l)
+				if v := own.view(l.Window.Microseconds()); own.counts(l) {
 					v.gone = own.before + uint32(own.gone(v.window, 0, now))
 				}
 			}
@@ -153,15 +161,22 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 			v.gone = 0
 		}
 	}
+	over := int64(0)
+	if from != s {
+		over = from.leftAll()
+	}
 	for i, r := range from.log() {
-		if i == 0 { // what was taken before is not in it
+		if from.through(i+1) <= over {
+			continue
+		}
+		if len(made.runs) == 0 { // what was taken before is not in it
 			made.birth = min((r.at()-1)*from.grain, now)
 			if !from.counts(Limit{}) {
 				made.birth = min(max(from.birth, made.birth), now)
 			}
 		}
 		at := min(ceilDiv(r.at()*from.grain, grain), ceilDiv(now, grain))
-		made.add(at, from.through(i+1)-from.through(i))
+		made.add(at, from.through(i+1)-max(from.through(i), over))
 	}
 	*s = made
 }
@@ -180,17 +195,29 @@ func (s *slidingLog) leaves(r run, window, part int64) int64 {
 // has dropped.
 func (s *slidingLog) noted(v *view) int64 { return int64(int32(v.gone - s.before)) }
 
-// gone returns how many units of the log have left a window.
+// gone returns how many units of the log have left a window. A unit of which is noted that it has left all
+// windows of its log counts for nobody again, also where a longer window is asked for.
 func (s *slidingLog) gone(window, part, now int64) (units int64) {
-	for i := range s.views {
-		if v := &s.views[i]; v.window == window {
-			units = max(units, s.noted(v))
-		}
+	if v := s.view(window); v != nil {
+		units = max(s.noted(v), 0)
+	} else {
+		units = s.leftAll()
 	}
 	log := s.log()
 	if len(log) > 0 && s.leaves(log[0], window, part) <= now {
 		runs := 1 + sort.Search(len(log)-1, func(i int) bool { return s.leaves(log[i+1], window, part) > now })
 		units = max(units, s.through(runs))
+	}
+	return units
+}
+
+// leftAll returns how many units have left all windows of the log, as far as it is noted.
+func (s *slidingLog) leftAll() (units int64) {
+	if len(s.views) > 0 {
+		units = s.units()
+	}
+	for i := range s.views {
+		units = min(units, max(s.noted(&s.views[i]), 0))
 	}
 	return units
 }
@@ -299,13 +326,14 @@ func (s *slidingLog) view(window int64) *view {
 	return nil
 }
 
-// viewOf returns the view of a limit, which may be new.
-func (s *slidingLog) viewOf(l Limit) *view {
-	if v := s.view(l.Window.Microseconds()); v != nil {
-		return v
+// show adds the views of the limits that the log does not have.
+func (s *slidingLog) show(of []Limit) {
+	left := s.leftAll()
+	for _, l := range of {
+		if window := l.Window.Microseconds(); s.counts(l) && s.view(window) == nil {
+			s.views = append(s.views, view{window: window, gone: s.before + uint32(left)})
+		}
 	}
-	s.views = append(s.views, view{window: l.Window.Microseconds(), gone: s.before})
-	return &s.views[len(s.views)-1]
 }
 
 // spare is how many units a log keeps beyond the largest Max: others may be given back.
@@ -375,15 +403,13 @@ func (s *slidingLog) remember(of []Limit, now int64) {
 		if v.ends() <= now || v.others <= own {
 			v.others = 0
 		}
-		if v.own > own {
-			v.others, v.named = max(v.others, v.own), ceilDiv(now, 1000)
+		if v.others == 0 {
+			v.named = 0
+		}
+		if v.own > own { // the clock may have been set back
+			v.others, v.named = max(v.others, v.own), max(v.named, ceilDiv(now, 1000))
 		}
 		v.own = own
-	}
-	for _, l := range of {
-		if s.counts(l) {
-			s.viewOf(l).own = uint32(l.Max)
-		}
 	}
 }
 

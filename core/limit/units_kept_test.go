@@ -8,21 +8,26 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-// TestAUnitThatWasGivenBackNeverCountsAgain: it had left its window, and the log still had it for a limit of
-// another attempt. The process gave nothing back then, and a longer window counted the unit again.
-func TestAUnitThatWasGivenBackNeverCountsAgain(t *testing.T) {
+// TestAUnitThatHasLeftNeverCountsAgain: an attempt that was admitted since has noted it. Whether a longer
+// window brought the unit back depended on what the log had dropped, and a refund of it was none in the process.
+func TestAUnitThatHasLeftNeverCountsAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		w := newTwins(b, kinds[0], "s")
-		taken := w.must(t, []Limit{Per(10, time.Minute)}, 2)
-		w.clock.Advance(time.Second)
-		w.must(t, []Limit{Per(5, time.Minute)}, 1)
-		w.clock.Advance(time.Minute - time.Second/2)
-		w.must(t, []Limit{Per(5, time.Minute)}, 1)
-		if err := w.refund(t.Context(), taken); err != nil {
-			t.Fatal(err)
-		}
-		if left := w.must(t, []Limit{Per(5, time.Hour)}, 1).redis.Remaining; left != 2 {
-			t.Errorf("%d left of 5, after 2 that were given back and 3 others", left)
+		for name, longer := range map[string]Limit{
+			"one.by.one": Per(5, time.Hour), "by.parts": {Max: 5, Window: time.Hour, Resolution: 60},
+		} {
+			w := newTwins(b, kinds[0], name)
+			taken := w.must(t, []Limit{Per(10, time.Minute)}, 2)
+			w.clock.Advance(time.Second)
+			w.must(t, []Limit{Per(5, time.Minute)}, 1)
+			w.clock.Advance(time.Minute - time.Second/2)
+			w.must(t, []Limit{Per(5, time.Minute)}, 1)
+			if err := w.refund(t.Context(), taken); err != nil {
+				t.Fatal(err)
+			}
+			w.clock.Advance(time.Second)
+			if left := w.must(t, []Limit{longer}, 1).redis.Remaining; left != 2 {
+				t.Errorf("%s: %d left of 5, after 2 that have left and 3 others", name, left)
+			}
 		}
 	})
 }

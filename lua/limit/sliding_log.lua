@@ -3,7 +3,9 @@
 -- sliding_window and sliding_parts leave, on their logs, and gives the same answers.
 --
 -- Limits that count one by one have a log, and limits that count by parts another one. As long as both are
--- asked for, each has all units; one alone has the first key. A limit is a view of its log. Limits of other
+-- asked for, each has all units; one alone has the first key. A limit is a view of its log. A unit of which
+-- is noted that it has left all windows of its log counts for nobody again, also where it is not dropped yet,
+-- and a longer window is asked for. Limits of other
 -- attempts stay in the header, behind a semicolon: for each window the largest max, how many entries have
 -- left, and their units, and when it was asked for last, in milliseconds. In front of them stand: until when
 -- the short scripts may leave them as they are, in milliseconds, 0: not at all; how many entries the log may
@@ -144,6 +146,32 @@ local function setBack(l)
   redis.call('PEXPIRE', l.key, math.ceil((l.grain + l.keeps * 2.25) / 1000) + 1000)
 end
 
+-- How many entries have left a window, and their units, as far as it is noted. A window can be in the header
+-- twice: for the attempt that was noted last, and for others.
+local function viewOf(l, window)
+  local known
+  for _, list in ipairs({l.views, l.others}) do
+    for _, v in ipairs(list) do
+      if v.window == window and (not known or v.gone > known.gone) then
+        known = v
+      end
+    end
+  end
+  return known
+end
+
+-- How many entries have left all windows of a log, and their units, as far as it is noted.
+local function leftAll(l)
+  local all
+  for _, list in ipairs({l.views, l.others}) do
+    for _, v in ipairs(list) do
+      local known = viewOf(l, v.window)
+      all = all and all.gone <= known.gone and all or known
+    end
+  end
+  return all
+end
+
 -- When an entry leaves a window, as a limit counts it: by parts, where the log counts one by one.
 local function leaves(l, number, window, part)
   local moment = (l.base + number) * l.grain
@@ -218,7 +246,7 @@ local noted = false -- whether this attempt has to be noted although it is refus
 for i = 1, (#ARGV - 4) / 3 do
   local max, window, part = ARGV[2 + i * 3] + 0, ARGV[3 + i * 3] * 1000, ARGV[4 + i * 3] + 0
   local which = part > 0 and 2 or 1
-  local own, other, known, heard = logs[which], logs[3 - which], nil, false
+  local own, other, heard = logs[which], logs[3 - which], false
   if part > 0 then
     grains[2] = math.min(grains[2] or part, part)
   end
@@ -232,18 +260,11 @@ for i = 1, (#ARGV - 4) / 3 do
   local log = own
   if not own.exists or other.exists and (own.keeps < math.min(window, other.keeps)
     or part > 0 and part < own.grain and own.keeps <= other.keeps) then
-    log, own.anew = other, true
-  end
-  for _, list in ipairs({log.views, log.others}) do
-    for _, v in ipairs(list) do
-      if v.window == window and (not known or v.gone > known.gone) then
-        known = v
-      end
-    end
+    log, own.anew, own.over = other, true, leftAll(other)
   end
   local gone, out = 0, 0
   if log.entries > 0 then
-    gone, out = advance(log, window, part, known)
+    gone, out = advance(log, window, part, viewOf(log, window) or leftAll(log))
   end
   table.insert(views[which], {limit = i, max = max, window = window, gone = gone, left = out, found = log})
   local left, next = max - log.units + out, nil
@@ -287,7 +308,7 @@ end
 
 -- Makes a log anew from the entries of one, in grains of another length. Views of the same log keep their
 -- places, so entries of one moment stay apart where one of them stands between; in another log places are
--- found by search.
+-- found by search, and what has left all windows of the other one is not in it.
 local function remake(l, from, grain, longest)
   local old = redis.call('LRANGE', from.key, '1', '-1')
   local birth, at, most, places = nil, math.ceil(now / grain), 0, {}
@@ -303,9 +324,9 @@ local function remake(l, from, grain, longest)
     end
   end
   local numbers, units, entries, last = {}, 0, 0, nil
-  local spare = math.max(50, math.floor(most / 4))
-  local skip = l.width == 1 and from.width == 2 and math.max(from.units - most - spare, 0) or 0
-  for n = 1, #old, from.width do
+  local over, spare = from ~= l and l.over or {gone = 0, left = 0}, math.max(50, math.floor(most / 4))
+  local skip = l.width == 1 and from.width == 2 and math.max(from.units - over.left - most - spare, 0) or 0
+  for n = over.gone * from.width + 1, #old, from.width do
     local number, count = from.base + old[n], from.width == 2 and old[n + 1] + 0 or 1
     local moment = math.min(math.ceil(number * from.grain / grain), at)
     local skipped = math.min(skip, count)
@@ -377,21 +398,26 @@ end
 local function remember(l, own)
   local kept = {}
   local function keep(v, named)
+    local gone, left = v.gone, v.left
     for _, o in ipairs(own) do
-      if o.window == v.window and o.max >= v.max then
-        return
+      if o.window == v.window then
+        if o.max >= v.max then
+          return
+        elseif o.found == l and o.gone > gone then -- what has left has left, also by other parts
+          gone, left = o.gone, o.left
+        end
       end
     end
     for _, k in ipairs(kept) do
       if k.window == v.window then
         k.max, k.named = math.max(k.max, v.max), math.max(k.named, named)
-        if v.gone > k.gone then
-          k.gone, k.left = v.gone, v.left
+        if gone > k.gone then
+          k.gone, k.left = gone, left
         end
         return
       end
     end
-    kept[#kept + 1] = {max = v.max, window = v.window, gone = v.gone, left = v.left, named = named}
+    kept[#kept + 1] = {max = v.max, window = v.window, gone = gone, left = left, named = named}
   end
   for _, v in ipairs(l.others) do
     if now < ends(v) * 1000 then

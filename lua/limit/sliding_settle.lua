@@ -1,7 +1,7 @@
 -- Sliding windows: settles one admitted attempt, exactly once: gives back units that it did not use, or
--- charges those that it used beyond the units that it took. A unit that is given back never counts again,
--- also where it has left and a longer window would bring it back. Charged ones count as taken now, also
--- beyond max, and attempts are refused until enough units have left.
+-- charges those that it used beyond the units that it took. Units that the log has dropped are not given
+-- back. Charged ones count as taken now, also beyond max, and attempts are refused until enough units have
+-- left.
 --
 -- KEYS  1 refunds  string, the names of the last attempts of this actor that were settled
 --       2 log      list, as in sliding_window or as in sliding_parts
