@@ -105,14 +105,14 @@ func (s *slidingLog) align(of []Limit, now int64) {
 	}
 }
 
-// provide gives the limits their logs, first the one that is exact. Each change of parts rounds up, so two
-// releases in turn must not make it in turn: parts become longer only for room.
-func (s *slidingLog) provide(of []Limit, now int64) {
-	type making struct {
-		own, from *slidingLog
-		grain     int64
-	}
-	var both [2]making // of limits that count one by one, and by parts
+// making is the log that limits of one kind count in, what it is made from if it has to be, and its grain.
+type making struct {
+	own, from *slidingLog
+	grain     int64
+}
+
+// makings returns what limits that count one by one need, and those by parts; none: from is nil.
+func (s *slidingLog) makings(of []Limit) (both [2]making) {
 	for _, l := range of {
 		m := &both[min(l.Resolution, 1)]
 		if m.from == nil || l.grain() < m.grain {
@@ -123,16 +123,23 @@ func (s *slidingLog) provide(of []Limit, now int64) {
 			m.from = d
 		}
 	}
+	return both
+}
+
+// provide gives the limits their logs, first the one that is exact. Each change of parts rounds up, so two
+// releases in turn must not make it in turn: parts become longer only for room.
+func (s *slidingLog) provide(of []Limit, now int64) {
+	both := s.makings(of)
 	s.show(of)
 	if s.other != nil {
 		s.other.show(of)
 	}
 	for _, m := range both {
 		own, grain := m.own, m.grain
-		switch {
-		case m.from == nil:
+		if m.from == nil {
 			continue
-		case own == nil:
+		}
+		if own == nil {
 			own = &slidingLog{grain: grain}
 			s.other = own
 		}

@@ -52,7 +52,8 @@ func TestALogKeepsTheNewestUnitsOfALargeCost(t *testing.T) {
 func (w *twins) must(t *testing.T, limits []Limit, cost int64) answers {
 	t.Helper()
 	w.limits = limits
-	both, err := w.check(t.Context(), core.Attempt{Actor: "ann", ID: w.clock.Now().String() + limits[0].String(), Cost: cost})
+	id := w.clock.Now().String() + limits[0].String()
+	both, err := w.check(t.Context(), core.Attempt{Actor: "ann", ID: id, Cost: cost})
 	if err != nil || !both.redis.Allowed {
 		t.Fatalf("%+v, %v", both, err)
 	}
