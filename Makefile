@@ -119,16 +119,7 @@ tidy: ## check that each go.mod and go.sum is tidy
 	@$(call in-each,. $(MODULES),$(GO) mod tidy -diff)
 
 examples: ## build the examples and the command
-	$(GO) build -o /dev/null ./cmd/gatehouse
-	$(GO) build -o /dev/null ./examples/gin
-	$(GO) build -o /dev/null ./examples/echo
-	$(GO) build -o /dev/null ./examples/nethttp
-	$(GO) build -o /dev/null ./examples/chi
-	$(GO) build -o /dev/null ./examples/demo
-	$(GO) build -o /dev/null ./examples/stuffing
-	$(GO) build -o /dev/null ./examples/cookbook
-	$(GO) build -o /dev/null ./examples/exports
-	$(GO) build -o /dev/null ./examples/config
+	$(GO) build -o /dev/null ./cmd/gatehouse ./examples/...
 	cd examples/orders && $(GO) build -race -o /dev/null .
 	cd examples/production && $(GO) build -o /dev/null .
 
