@@ -312,7 +312,7 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 		return err
 	}
 	c := script.Call{Limit: l.Engine().Deadline() - time.Since(begun)}
-	l.prepare(&c, limits, false, kit.TagOf(d.Attempt), d.Attempt.Cost, true)
+	l.prepare(&c, asked{limits: limits, tag: kit.TagOf(d.Attempt), cost: d.Attempt.Cost, peek: true})
 	script.Send(ctx, &c)
 	value, err := l.replyTo(ctx, &c, limits, &d.Attempt, true)
 	if err != nil {
@@ -389,27 +389,34 @@ func (l *limiter) Settle(ctx context.Context, d core.Decision, end core.Ending) 
 	return l.end(ctx, "settle", d, actual)
 }
 
-// prepare prepares a call by which a script decides an attempt of the tag, or says what it would decide: of a
-// log the short one, or the long one, to which that leaves rare cases.
-func (l *limiter) prepare(
-	c *script.Call, limits *limitSet, long bool, tag string, cost int64, peek bool,
-) {
+// asked is what a script decides about an attempt of the tag.
+type asked struct {
+	limits *limitSet
+	tag    string
+	cost   int64
+	peek   bool // it says what it would decide
+	long   bool // by the long script of a log, to which the short one leaves rare cases
+}
+
+// prepare prepares a call by which a script decides.
+func (l *limiter) prepare(c *script.Call, q asked) {
 	c.Runner = l.Engine().Runner
-	if peek {
-		cost = 0
+	if q.peek {
+		q.cost = 0
 	}
 	now := l.Engine().ScriptNow(time.Microsecond)
 	if l.algorithm.log {
-		l.prepareLog(c, limits, long || l.askLong.has(tag, l.present), tag, cost, peek, now)
+		q.long = q.long || l.askLong.has(q.tag, l.present)
+		l.prepareLog(c, q, now)
 		return
 	}
-	c.Script, c.Keys = l.algorithm.decide.of(peek), l.addKeys(c.Keys, limits, tag)
-	c.Args = limits.args
+	c.Script, c.Keys = l.algorithm.decide.of(q.peek), l.addKeys(c.Keys, q.limits, q.tag)
+	c.Args = q.limits.args
 	switch { // trailing arguments are left out where the script has a default
 	case now != "":
-		c.Args = slices.Concat(c.Args, []any{cost, now})
-	case cost != 1:
-		c.Args = slices.Concat(c.Args, []any{cost})
+		c.Args = slices.Concat(c.Args, []any{q.cost, now})
+	case q.cost != 1:
+		c.Args = slices.Concat(c.Args, []any{q.cost})
 	}
 }
 
@@ -423,7 +430,7 @@ func (l *limiter) replyTo(
 	tag := kit.TagOf(*a)
 	l.askLong.add(tag, l.present())
 	second := script.Call{Limit: c.Limit - time.Since(c.Sent)}
-	l.prepare(&second, limits, true, tag, a.Cost, peek)
+	l.prepare(&second, asked{limits: limits, tag: tag, cost: a.Cost, peek: peek, long: true})
 	script.Send(ctx, &second)
 	return second.Reply, second.Err
 }

@@ -105,32 +105,30 @@ func (l *limiter) keysOfLogs(tag string) []string {
 }
 
 // prepareLog prepares a call of a script of sliding windows.
-func (l *limiter) prepareLog(
-	c *script.Call, limits *limitSet, long bool, tag string, cost int64, peek bool, now string,
-) {
-	of := &limits.log
-	if long || of.short == nil {
-		c.Script, c.Keys = slidingLogScript.of(peek), l.keysOfLogs(tag)
-		c.Args = append([]any{of.oneByOne, of.byParts, now, cost}, of.long...)
+func (l *limiter) prepareLog(c *script.Call, q asked, now string) {
+	of := &q.limits.log
+	if q.long || of.short == nil {
+		c.Script, c.Keys = slidingLogScript.of(q.peek), l.keysOfLogs(q.tag)
+		c.Args = append([]any{of.oneByOne, of.byParts, now, q.cost}, of.long...)
 		return
 	}
-	c.Script, c.Keys = of.short.of(peek), append(c.Keys, l.Key(tag, "log"))
+	c.Script, c.Keys = of.short.of(q.peek), append(c.Keys, l.Key(q.tag, "log"))
 	args := of.args
 	if now != "" {
 		args = []any{args[0], now}
 	}
 	switch { // what is usual is left out
-	case cost != 1:
-		c.Args = []any{args[0], now, cost}
+	case q.cost != 1:
+		c.Args = []any{args[0], now, q.cost}
 	case now != "":
 		c.Args = args
 	default:
 		c.Args = args[:1:1]
 	}
-	if peek || !of.joins {
+	if q.peek || !of.joins {
 		return
 	}
-	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: args, Own: cost}
+	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: args, Own: q.cost}
 	if l.by != nil { // the limits may be others at any time
 		c.Joint.Group += of.oneByOne + of.byParts
 	}

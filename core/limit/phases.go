@@ -52,7 +52,7 @@ func (q *question) begin(ctx context.Context, begun time.Time, early, followed b
 	if l.by != nil {
 		q.call.Limit -= time.Since(begun)
 	}
-	l.prepare(&q.call, q.limits, false, key, a.Cost, false)
+	l.prepare(&q.call, asked{limits: q.limits, tag: key, cost: a.Cost})
 	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
 		return l.expects(a, q.limits, underWay)
 	})

@@ -26,6 +26,8 @@ type Acks struct {
 	Replicas int
 	// Within is the longest wait for them.
 	Within time.Duration
+	// After reports whether the change of this reply has to last, and is waited for.
+	After func(reply any) bool
 }
 
 // touchScript runs before WAIT. A script that replays its answer writes nothing, and WAIT on a connection
@@ -36,10 +38,7 @@ var touchScript = New("touch", lua.Source("core/touch"), Idempotent)
 // ackedCall is one call of a script that waits for replicas.
 type ackedCall struct {
 	runner *Runner
-	script *Script
-	keys   []string
-	args   []any
-	yes    func(reply any) bool // whether to wait after this reply
+	call   *Call
 	wait   Acks
 	maybe  atomic.Bool // a sending may have run
 }
@@ -48,22 +47,19 @@ type ackedCall struct {
 // left.
 type said struct{ reply atomic.Pointer[any] }
 
-// RunAcked is [Runner.RunWithin] for [Idempotent] scripts. When yes reports true for the reply, it waits for
-// replicas. Beside an [ErrUnconfirmed] it returns the reply of the script.
-func (r *Runner) RunAcked(
-	ctx context.Context, limit time.Duration, wait Acks, yes func(reply any) bool, s *Script, keys []string,
-	args ...any,
-) (any, error) {
+// RunAcked runs the script of a call, which is [Idempotent], and waits for replicas. It uses Limit, Script,
+// Keys and Args of the call. Beside an [ErrUnconfirmed] it returns the reply of the script.
+func (r *Runner) RunAcked(ctx context.Context, what *Call, wait Acks) (any, error) {
 	// The reply is kept when it arrives. An idle server ends a WAIT up to a tenth of a second late. If the
 	// deadline passes meanwhile, the reply of the script is still known.
-	c := ackedCall{runner: r, script: s, keys: keys, args: args, yes: yes, wait: wait}
-	last := time.Now().Add(r.SettleTimeout() - limit)
+	c := ackedCall{runner: r, call: what, wait: wait}
+	last := time.Now().Add(r.SettleTimeout() - what.Limit)
 	var reply any
 	var err error
 	var known *any // the last reply to wait after, of any round
-	for again := true; again; ctx, again = whileItMoves(ctx, s, err, last) {
+	for again := true; again; ctx, again = whileItMoves(ctx, what.Script, err, last) {
 		round := &said{}
-		reply, err = call(ctx, r, limit, keys[0],
+		reply, err = call(ctx, r, what.Limit, what.Keys[0],
 			obeying(r.connection, func(ctx context.Context) (any, error) { return c.send(ctx, round) }),
 			func() bool { return round.reply.Load() != nil })
 		if heard := round.reply.Load(); heard != nil {
@@ -73,7 +69,7 @@ func (r *Runner) RunAcked(
 	if err != nil && known != nil {
 		reply, err = *known, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
-	return reply, r.failed(ctx, s, err)
+	return reply, r.failed(ctx, what.Script, err)
 }
 
 // send is Call.pass for calls that wait. go-redis cannot resend a command on a broken connection, and
@@ -84,7 +80,7 @@ func (c *ackedCall) send(ctx context.Context, round *said) (any, error) {
 	end, _ := ctx.Deadline() // call sets one
 	longest := time.Until(end) / 8
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, longest) {
-		server, err := find(ctx, c.keys[0])
+		server, err := find(ctx, c.call.Keys[0])
 		if err != nil {
 			return nil, err
 		}
@@ -114,14 +110,14 @@ func (c *ackedCall) send(ctx context.Context, round *said) (any, error) {
 func (c *ackedCall) try(ctx context.Context, server node, round *said) (reply any, waited bool, err error) {
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
-	reply, err = eval(ctx, onClient{conn}, c.script, AtMostOnce, c.keys, c.args)
-	if err != nil || !c.yes(reply) {
+	reply, err = manner{onClient{conn}, c.call.Script, AtMostOnce}.eval(ctx, c.call.Keys, c.call.Args)
+	if err != nil || !c.wait.After(reply) {
 		return reply, false, err
 	}
 	answer := reply
 	round.reply.Store(&answer)
 	c.maybe.Store(true)
-	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.keys[0])
+	return reply, true, c.wait.on(ctx, conn, server.Options().ReadTimeout, c.call.Keys[0])
 }
 
 // on waits on the connection. It returns nil when enough replicas have all earlier writes of the connection.

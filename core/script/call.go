@@ -263,16 +263,16 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 	r, s := c.Runner, c.Script
 	shares := c.shares()
 	if s.delivery == AtMostOnce || r.resends || r.sendsOnce || shares {
-		var first processor = r
+		first := manner{r, s, AtMostOnce}
 		if shares {
-			first = r.shared
+			first.by = r.shared
 		}
 		if t := c.trip; t != nil && t.aboard { // it is under way
 			t.aboard = false
 			reply, err = r.shared.arrived(ctx, &t.waits)
-			reply, err = known(ctx, first, s, AtMostOnce, t.waits.what.cmd, reply, err)
+			reply, err = first.known(ctx, t.waits.what.cmd, reply, err)
 		} else {
-			reply, err = eval(ctx, first, s, AtMostOnce, c.Keys, c.Args)
+			reply, err = first.eval(ctx, c.Keys, c.Args)
 		}
 		if err == nil || s.delivery == AtMostOnce || !r.resends || ctx.Err() != nil || !worthAnotherTry(err) {
 			return reply, err
@@ -282,7 +282,7 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 	}
 	c.maybe = true
 	first := err
-	reply, err = eval(ctx, r, s, s.delivery, c.Keys, c.Args)
+	reply, err = manner{r, s, s.delivery}.eval(ctx, c.Keys, c.Args)
 	if errors.Is(err, context.DeadlineExceeded) && isDial(first) {
 		err = fmt.Errorf("%w; and again: %w", first, err) // go-redis dials until time is over, and says only that
 	}

@@ -35,11 +35,18 @@ func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any,
 	return cmd.Result()
 }
 
+// manner is how a script is sent.
+type manner struct {
+	by     processor
+	script *Script
+	how    Delivery
+}
+
 // eval runs the script once: by its hash, or by its source when the server does not know the hash.
-func eval(ctx context.Context, p processor, s *Script, d Delivery, keys []string, args []any) (any, error) {
-	cmd := evalsha(ctx, s, keys, args)
-	reply, err := p.process(ctx, cmd, d)
-	return known(ctx, p, s, d, cmd, reply, err)
+func (s manner) eval(ctx context.Context, keys []string, args []any) (any, error) {
+	cmd := evalsha(ctx, s.script, keys, args)
+	reply, err := s.by.process(ctx, cmd, s.how)
+	return s.known(ctx, cmd, reply, err)
 }
 
 // evalsha returns the command that runs a script by its hash.
@@ -58,15 +65,13 @@ func evalsha(ctx context.Context, s *Script, keys []string, args []any) *redis.C
 
 // known returns what came back for a command of evalsha. To a server that does not know the script it sends
 // the source.
-func known(
-	ctx context.Context, p processor, s *Script, d Delivery, cmd *redis.Cmd, reply any, err error,
-) (any, error) {
+func (s manner) known(ctx context.Context, cmd *redis.Cmd, reply any, err error) (any, error) {
 	if err != nil && (errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
-		source := redis.NewCmd(ctx, append([]any{"eval", s.source}, cmd.Args()[2:]...)...)
+		source := redis.NewCmd(ctx, append([]any{"eval", s.script.source}, cmd.Args()[2:]...)...)
 		if cmd.Args()[2] != 0 {
 			source.SetFirstKeyPos(3)
 		}
-		reply, err = p.process(ctx, source, d)
+		reply, err = s.by.process(ctx, source, s.how)
 	}
 	if errors.Is(err, redis.Nil) {
 		return nil, nil

@@ -60,19 +60,16 @@ func ackOptions(e *core.Engine, name string, options Options) Options {
 func (g *Guard) runYes(
 	ctx context.Context, limit time.Duration, s *script.Script, keys []string, args ...any,
 ) (any, error) {
-	return g.runUntil(ctx, saysYes, limit, s, keys, args...)
+	return g.runUntil(ctx, saysYes, &script.Call{Limit: limit, Script: s, Keys: keys, Args: args})
 }
 
 // runUntil is runYes for other replies that callers rely on.
-func (g *Guard) runUntil(
-	ctx context.Context, yes func(reply any) bool,
-	limit time.Duration, s *script.Script, keys []string, args ...any,
-) (any, error) {
+func (g *Guard) runUntil(ctx context.Context, yes func(reply any) bool, c *script.Call) (any, error) {
 	if g.options.Durability == Fast {
-		return g.Engine().RunWithin(ctx, limit, s, keys, args...)
+		return g.Engine().RunWithin(ctx, c.Limit, c.Script, c.Keys, c.Args...)
 	}
-	acks := script.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin}
-	return g.Engine().RunAcked(ctx, limit, acks, yes, s, keys, args...)
+	acks := script.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin, After: yes}
+	return g.Engine().RunAcked(ctx, c, acks)
 }
 
 // saysYes reports whether the reply of a script must last: the reason ok, or a number that is not negative. A

@@ -48,7 +48,8 @@ func (p Parts) Run(
 	if lasts == nil {
 		return p.Engine().RunWithin(ctx, p.Engine().SettleTimeout(), s, keys, args...)
 	}
-	return p.runUntil(ctx, lasts, p.Engine().SettleTimeout(), s, keys, args...)
+	c := script.Call{Limit: p.Engine().SettleTimeout(), Script: s, Keys: keys, Args: args}
+	return p.runUntil(ctx, lasts, &c)
 }
 
 // Shown returns what an operator sees of a whole sale with this status, one of whose parts the item is.

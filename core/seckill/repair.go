@@ -74,11 +74,12 @@ func (s *stock) repair(ctx context.Context) (restored []string, err error) {
 // repairChunk is how many pairs one call writes.
 const repairChunk = 1000
 
-// put restores a part, a hash or a zset, with these fields and values, or scores and members. The other part
-// is there.
-func (s *stock) put(
-	ctx context.Context, part, other, kind string, pairs, restored []string,
-) ([]string, error) {
+// put restores a part with these fields and values, or scores and members. The other part is there.
+func (s *stock) put(ctx context.Context, part, other string, pairs, restored []string) ([]string, error) {
+	kind := "hash"
+	if part == "holds" {
+		kind = "zset"
+	}
 	keys := []string{s.key(other), s.key(part), s.draft()}
 	call := func(args ...any) error {
 		value, err := s.g.runYes(ctx, s.g.Engine().SettleTimeout(), seckillRepairScript, keys, args...)
@@ -154,7 +155,7 @@ func (s *stock) repairBuyers(ctx context.Context, from string, restored []string
 	for buyer, n := range units {
 		pairs = append(pairs, buyer, strconv.FormatInt(n, 10))
 	}
-	return s.put(ctx, "buyers", from, "hash", pairs, restored)
+	return s.put(ctx, "buyers", from, pairs, restored)
 }
 
 func (s *stock) repairHolds(ctx context.Context, from string, restored []string) ([]string, error) {
@@ -167,7 +168,7 @@ func (s *stock) repairHolds(ctx context.Context, from string, restored []string)
 	if err != nil {
 		return restored, err
 	}
-	return s.put(ctx, "holds", from, "zset", pairs, restored)
+	return s.put(ctx, "holds", from, pairs, restored)
 }
 
 // openedWith returns the terms that the sale was opened with: epoch, stock, opens, closes, per_buyer, hold,
@@ -292,7 +293,7 @@ func (s *stock) repairReservations(ctx context.Context, from string, restored []
 			pairs = append(pairs, fmt.Sprintf("failed|%s|%d", buyer, (int64(i)+1)%most), one)
 		}
 	}
-	return s.put(ctx, "reservations", from, "hash", pairs, restored)
+	return s.put(ctx, "reservations", from, pairs, restored)
 }
 
 // failedMost returns how many failed reservations of a buyer are kept in a sale with these terms.
@@ -357,5 +358,5 @@ func (s *stock) repairSale(ctx context.Context, from string, restored []string) 
 	for field, value := range fields {
 		pairs = append(pairs, field, value)
 	}
-	return s.put(ctx, "sale", from, "hash", pairs, restored)
+	return s.put(ctx, "sale", from, pairs, restored)
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -139,12 +138,12 @@ func (p *pollSide) stuff(ctx context.Context, app pollApp, poll string, z sizes,
 		all.Go(func() {
 			for i := range queue {
 				if i < z.Tries {
-					status := castVote(ctx, app, poll, "red", fmt.Sprint("bought-", i%z.Accounts),
+					status := app.cast(ctx, poll+"/votes?choice=red", fmt.Sprint("bought-", i%z.Accounts),
 						fmt.Sprintf("198.51.100.%d", i%z.Addresses))
 					p.count(status, false)
 				} else {
 					home := (i - z.Tries) / votersPerAddress
-					status := castVote(ctx, app, poll, "blue", fmt.Sprint("person-", i),
+					status := app.cast(ctx, poll+"/votes?choice=blue", fmt.Sprint("person-", i),
 						fmt.Sprintf("100.64.%d.%d", home/256%256, home%256))
 					p.count(status, true)
 				}
@@ -183,13 +182,12 @@ func (p *pollSide) look(ctx context.Context, app pollApp, poll string) (pollSide
 	return now, err
 }
 
-// castVote makes a request as it would come from an address, and returns the status of the answer.
-func castVote(ctx context.Context, h http.Handler, poll, choice, user, address string) int {
-	path := "/polls/" + poll + "/votes?" + url.Values{"choice": {choice}}.Encode()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, nil)
+// cast makes a request as it would come from an address, and returns the status of the answer.
+func (app pollApp) cast(ctx context.Context, path, user, address string) int {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+path, nil)
 	r.RemoteAddr = net.JoinHostPort(address, "40000")
 	r.Header.Set("X-User", user)
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	app.ServeHTTP(w, r)
 	return w.Code
 }

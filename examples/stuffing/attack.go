@@ -92,7 +92,7 @@ func (k attack) try(ctx context.Context, i int) *http.Request {
 	}
 	forged := fmt.Sprintf("203.0.113.%d", rng.IntN(256))
 	keys := []string{"", `"the-same"`, fmt.Sprintf(`"%d"`, i)}
-	return request(ctx, rng, "red", account, from, forged, fmt.Sprint("device-", i), keys[rng.IntN(len(keys))])
+	return ballot{"red", account, from, forged, fmt.Sprint("device-", i), keys[rng.IntN(len(keys))]}.request(ctx, rng)
 }
 
 // honest is a vote for blue, from somebody at home or in an office.
@@ -103,26 +103,27 @@ func honest(ctx context.Context, i int) *http.Request {
 		from = fmt.Sprintf("2001:db8:%x::1", i) // at home
 	}
 	rng := rand.New(rand.NewPCG(uint64(i), 0))
-	return request(ctx, rng, "blue", fmt.Sprint("person-", i), from, "", fmt.Sprint("phone-", i), `"1"`)
+	return ballot{"blue", fmt.Sprint("person-", i), from, "", fmt.Sprint("phone-", i), `"1"`}.request(ctx, rng)
 }
 
+// ballot is a vote as it is sent.
+type ballot struct{ choice, account, from, forged, device, key string }
+
 // request makes a request from an address, through one of our proxies or around them.
-func request(
-	ctx context.Context, rng *rand.Rand, choice, account, from, forged, device, key string,
-) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+poll+"/votes?choice="+choice, nil)
-	r.RemoteAddr = net.JoinHostPort(from, "40000")
-	if forged != "" {
-		r.Header.Set("X-Forwarded-For", forged)
+func (b ballot) request(ctx context.Context, rng *rand.Rand) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+poll+"/votes?choice="+b.choice, nil)
+	r.RemoteAddr = net.JoinHostPort(b.from, "40000")
+	if b.forged != "" {
+		r.Header.Set("X-Forwarded-For", b.forged)
 	}
 	if rng.IntN(2) == 0 { // our proxies append to what they get
 		r.RemoteAddr = "10.0.0.1:40000"
-		r.Header.Add("X-Forwarded-For", from)
+		r.Header.Add("X-Forwarded-For", b.from)
 	}
-	r.Header.Set(accountHeader, account)
-	r.AddCookie(&http.Cookie{Name: deviceCookie, Value: device})
-	if key != "" {
-		r.Header.Set(idempotencyField, key)
+	r.Header.Set(accountHeader, b.account)
+	r.AddCookie(&http.Cookie{Name: deviceCookie, Value: b.device})
+	if b.key != "" {
+		r.Header.Set(idempotencyField, b.key)
 	}
 	return r
 }

@@ -135,7 +135,7 @@ func (g golden) checkProblem(s *scene, body []byte) {
 // problem returns the body of a refusal; more has the members after the reason.
 func problem(status int, reason, title, detail, more string) string {
 	const page = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
-	return problemOf(page+reason, status, reason, title, detail, more)
+	return problemOf(page+reason, title, status, detail, `"reason":"`+reason+`"`+more)
 }
 
 // The problem types that draft-ietf-httpapi-ratelimit-headers-11 defines.
@@ -146,11 +146,11 @@ const (
 
 // exceeded is the body of a refusal by a policy.
 func exceeded(reason, detail, policy, more string) string {
-	return problemOf(quotaExceeded, 429, reason, "Quota Exceeded", detail,
-		`,"violated-policies":["`+policy+`"]`+more)
+	return problemOf(quotaExceeded, "Quota Exceeded", 429, detail,
+		`"reason":"`+reason+`","violated-policies":["`+policy+`"]`+more)
 }
 
-func problemOf(uri string, status int, reason, title, detail, more string) string {
+func problemOf(uri, title string, status int, detail, more string) string {
 	return `{"type":"` + uri + `","title":"` + title + `","status":` + strconv.Itoa(status) +
-		`,"detail":"` + detail + `","reason":"` + reason + `"` + more + "}\n"
+		`,"detail":"` + detail + `",` + more + "}\n"
 }

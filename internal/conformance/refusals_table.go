@@ -22,9 +22,9 @@ import (
 var (
 	limited   = limitedBy("limit")
 	overLimit = exceeded("over_limit", "This request asks for more than the limit allows at all.", "limit", "")
-	banned    = problemOf(abnormalUsage, 429, "banned", "Abnormal Usage Detected",
+	banned    = problemOf(abnormalUsage, "Abnormal Usage Detected", 429,
 		"Too many requests were refused. Wait before you try again.",
-		`,"violated-policies":["bans"]`)
+		`"reason":"banned","violated-policies":["bans"]`)
 	denied   = problem(403, "denied", "Access Denied", "You do not have access.", "")
 	closed   = problem(409, "closed", "Closed", "This is closed.", "")
 	done     = problem(409, "done", "Already Done", "This request was already completed.", "")
@@ -42,7 +42,7 @@ var (
 	notReady  = problem(503, "not_ready", "Not Ready", "This is not ready.", "")
 	undecided = problem(503, "unavailable", "Temporarily Unavailable",
 		"The request cannot be processed now. Try again later.", "")
-	unknown = problemOf("about:blank", 403, "members_only", "Forbidden", "This request was refused.", "")
+	unknown = problemOf("about:blank", "Forbidden", 403, "This request was refused.", `"reason":"members_only"`)
 )
 
 // lacks is the answer to a request without a field whose name clients know.

@@ -132,8 +132,10 @@ repeat
       end
     elseif state == 'expired' then -- what calls of the hold that is over send again takes no other
       marks = string.gsub(words, ' [+-]?', ' -')
-      local _, over_before = string.gsub(marks, ' ', ' ')
-      marks = string.gsub(marks, ' %S+', '', math.max(over_before - 16, 0))
+      local _, before = string.gsub(marks, ' ', ' ')
+      if before > 16 then -- so that a record stays short
+        marks = string.gsub(marks, ' %S+', '', before - 16)
+      end
     end
   end
   if reason or over then

@@ -96,10 +96,11 @@ func queues(ctx context.Context, rdb *redis.Client, c config, out *report) error
 		for _, i := range rng.Perm(len(all)) {
 			for k, workers := range queueWorkers {
 				name := fmt.Sprintf("round-%d-%d-", round, workers)
-				if err := scheduleTasks(ctx, rdb, all[i], name, tasks, &scheduled[i]); err != nil {
+				turn := queueTurn{all[i], rdb, tasks}
+				if err := turn.schedule(ctx, name, &scheduled[i]); err != nil {
 					return fmt.Errorf("%s: %w", all[i].name, err)
 				}
-				if err := runTasks(ctx, rdb, all[i], workers, tasks, &run[i][k]); err != nil {
+				if err := turn.run(ctx, workers, &run[i][k]); err != nil {
 					return fmt.Errorf("%s: %w", all[i].name, err)
 				}
 			}
@@ -126,10 +127,15 @@ func queues(ctx context.Context, rdb *redis.Client, c config, out *report) error
 	return nil
 }
 
-func scheduleTasks(
-	ctx context.Context, rdb *redis.Client, q queueOf, name string, tasks int, sum *queueCost,
-) error {
-	before, err := costs(ctx, rdb)
+// queueTurn is one turn of a queue, with so many tasks.
+type queueTurn struct {
+	of    queueOf
+	rdb   *redis.Client
+	tasks int
+}
+
+func (q queueTurn) schedule(ctx context.Context, name string, sum *queueCost) error {
+	before, err := costs(ctx, q.rdb)
 	if err != nil {
 		return err
 	}
@@ -137,8 +143,8 @@ func scheduleTasks(
 	ended := make(chan error, queueScheduler)
 	for part := range queueScheduler {
 		go func() {
-			for i := part; i < tasks; i += queueScheduler {
-				if err := q.schedule(ctx, name+strconv.Itoa(i), payload); err != nil {
+			for i := part; i < q.tasks; i += queueScheduler {
+				if err := q.of.schedule(ctx, name+strconv.Itoa(i), payload); err != nil {
 					ended <- err
 					return
 				}
@@ -152,15 +158,13 @@ func scheduleTasks(
 	if err != nil {
 		return err
 	}
-	after, err := costs(ctx, rdb)
-	sum.add(begun, before, after, tasks)
+	after, err := costs(ctx, q.rdb)
+	sum.add(begun, before, after, q.tasks)
 	return err
 }
 
-func runTasks(
-	ctx context.Context, rdb *redis.Client, q queueOf, workers, tasks int, sum *queueCost,
-) error {
-	before, err := costs(ctx, rdb)
+func (q queueTurn) run(ctx context.Context, workers int, sum *queueCost) error {
+	before, err := costs(ctx, q.rdb)
 	if err != nil {
 		return err
 	}
@@ -170,8 +174,8 @@ func runTasks(
 	var ran atomic.Int64
 	all, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- q.work(working, workers, func() {
-			if ran.Add(1) == int64(tasks) {
+		ended <- q.of.work(working, workers, func() {
+			if ran.Add(1) == int64(q.tasks) {
 				close(all)
 			}
 		})
@@ -179,10 +183,10 @@ func runTasks(
 	select {
 	case <-all:
 	case err := <-ended:
-		return fmt.Errorf("it has run %d of %d tasks: %w", ran.Load(), tasks, err)
+		return fmt.Errorf("it has run %d of %d tasks: %w", ran.Load(), q.tasks, err)
 	}
-	after, err := costs(ctx, rdb)
-	sum.add(begun, before, after, tasks)
+	after, err := costs(ctx, q.rdb)
+	sum.add(begun, before, after, q.tasks)
 	stop()
 	return errors.Join(err, <-ended)
 }
