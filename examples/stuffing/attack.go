@@ -92,7 +92,8 @@ func (k attack) try(ctx context.Context, i int) *http.Request {
 	}
 	forged := fmt.Sprintf("203.0.113.%d", rng.IntN(256))
 	keys := []string{"", `"the-same"`, fmt.Sprintf(`"%d"`, i)}
-	return ballot{"red", account, from, forged, fmt.Sprint("device-", i), keys[rng.IntN(len(keys))]}.request(ctx, rng)
+	b := ballot{"red", account, from, forged, fmt.Sprint("device-", i), keys[rng.IntN(len(keys))]}
+	return b.request(ctx, rng)
 }
 
 // honest is a vote for blue, from somebody at home or in an office.
