@@ -37,7 +37,7 @@ type options struct {
 	onlyErrors    bool             // the observer is that of LogErrors, which ignores successes
 	log           *slog.Logger     // nil: slog.Default() of the moment
 	clock         func() time.Time // nil: the server's clock and the process's own; tests set it
-	memoryKeys    int              // budgets that each rate limit keeps inside the process
+	memoryKeys    int              // keys that each rate limit counts inside the process
 }
 
 // Option configures an [Engine] that New or NewMemory makes. An option that does not apply to an engine has
@@ -255,16 +255,16 @@ func New(rdb script.Client, options ...Option) *Engine {
 // attempt WithDeadline, and in tests WithClock.
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
-// WithMemoryKeys sets how many budgets each rate limit keeps inside the process, one for each actor and
-// resource. The default is 65,536. The budgets serve an engine without Redis, and rate limits that continue
-// while Redis is away: each answer of Redis notes what is left in the budget of its actor.
+// WithMemoryKeys sets how many keys each rate limit counts inside the process, one for each actor and
+// resource. The default is 65,536. The counters serve an engine without Redis, and rate limits that continue
+// while Redis is away: each answer of Redis notes there what is left for its actor.
 //
-// Up to n budgets are exact: set n to the number of actors to expect within the longest window. Beyond that,
-// each new actor evicts the budget that is full again first. If that one is full already, nothing is lost.
-// Otherwise its actor has the whole limit again before the window is over. A client with more than n
-// addresses can evict the budgets of others, and its own.
+// Up to n keys are counted exactly: set n to the number of actors to expect within the longest window. Beyond
+// that, each new actor evicts the one whose units are all there again first. If they are there already,
+// nothing is lost. Otherwise that actor has the whole limit again before the window is over. A client with
+// more than n addresses can evict others, and itself.
 //
-// A budget with one limit takes 180 to 320 bytes, with addresses as actors. A sliding window takes 12 to 16
+// A key with one limit takes 180 to 320 bytes, with addresses as actors. A sliding window takes 12 to 16
 // bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
 // less than 1.
 func WithMemoryKeys(n int) Option {
@@ -365,7 +365,7 @@ func (e *Engine) RetryHorizon() time.Duration { return e.options.retryHorizon }
 // RefusalMemory returns for how long a process at most remembers a denial: see [WithRefusalMemory].
 func (e *Engine) RefusalMemory() time.Duration { return e.options.refusalMemory }
 
-// MemoryKeys returns how many budgets a guard keeps inside the process: see [WithMemoryKeys].
+// MemoryKeys returns how many keys a rate limit counts inside the process: see [WithMemoryKeys].
 func (e *Engine) MemoryKeys() int { return e.options.memoryKeys }
 
 // Pending returns how many background jobs of the engine are running or waiting, such as undos: see

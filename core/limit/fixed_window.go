@@ -15,7 +15,7 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", newFixedCount,
 // rest at its end and the whole next window at once has 2*Max-1 units in a time shorter than the window.
 // Where that matters, use [SlidingWindow].
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate budgets. When the server's
+// A refused attempt takes nothing. Attempts with different Resources are counted apart. When the server's
 // clock is set back, a window of its future begins now, with what was taken in it: nobody has more than
 // before, and nobody waits longer than one window from the first attempt on. A clock that is set forward is
 // believed.

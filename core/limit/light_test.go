@@ -42,9 +42,9 @@ func TestACheckInsideTheProcessAllocatesItsClaimOnly(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfActiveActorsStay: each check of an actor whose budget was full again made it anew, and removed
-// those of two others.
-func TestBudgetsOfActiveActorsStay(t *testing.T) {
+// TestCountersOfActiveActorsStay: each check of an actor whose counter was full again made a new one, and
+// removed those of two others.
+func TestCountersOfActiveActorsStay(t *testing.T) {
 	now := time.Now()
 	gate := core.NewMemory(core.WithClock(func() time.Time { return now }))
 	g := NewTokenBucket(gate, "w", Per(1000, time.Second))
@@ -61,33 +61,33 @@ func TestBudgetsOfActiveActorsStay(t *testing.T) {
 		}
 	}
 	check()
-	// What other tests left running allocates as well, so not exactly 1. A check that makes its budget has 5.
+	// What other tests left running allocates as well, so not exactly 1. A check that makes its counter has 5.
 	if n := testing.AllocsPerRun(5, check) / float64(len(actors)); n > 1.9 {
 		t.Errorf("%v allocations per check, want 1", n)
 	}
 }
 
-// TestBudgetsOfOneHashAreTold: two actors whose keys have the same hash have a budget each, and one that goes
+// TestKeysOfOneHashAreTold: two actors whose keys have the same hash have a counter each, and one that goes
 // leaves the others.
-func TestBudgetsOfOneHashAreTold(t *testing.T) {
+func TestKeysOfOneHashAreTold(t *testing.T) {
 	const keys = 4
 	for gone := range keys {
-		s := newBudgets(2 * keys)
-		hold := func(i int, f func(budget) budget) {
+		s := newStore(2 * keys)
+		hold := func(i int, f func(counters) counters) {
 			s.use(&memoryKey{actor: fmt.Sprint(i), hash: 7}, 0, f)
 		}
 		for i := range keys {
-			hold(i, func(held budget) budget {
+			hold(i, func(held counters) counters {
 				if held != nil {
-					t.Errorf("key %d has the budget %v", i, held)
+					t.Errorf("key %d has the counters %v", i, held)
 				}
-				return budget{{until: int64(i), counter: &fixedCount{over: 1}}}
+				return counters{{until: int64(i), counter: &fixedCount{over: 1}}}
 			})
 		}
-		hold(gone, func(budget) budget { return nil })
+		hold(gone, func(counters) counters { return nil })
 		var found []int64
 		for i := range keys {
-			hold(i, func(held budget) budget {
+			hold(i, func(held counters) counters {
 				for _, c := range held {
 					found = append(found, c.until)
 				}

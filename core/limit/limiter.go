@@ -91,7 +91,7 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 		inFlight: inflight.New(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), alg.log && !e.HasRedis())
-			m.budgets.ordered = !e.HasClock() // else a test may set it back
+			m.store.ordered = !e.HasClock() // else a test may set it back
 			return m
 		}),
 	}
@@ -152,7 +152,7 @@ func (l *limiter) Phases() kit.Phased {
 // were not binding.
 //
 // Units that it admits are unknown to Redis. They count in a second outage, until their window is over.
-// [core.WithMemoryKeys] bounds the number of budgets that it keeps. On an engine without Redis it shares its
+// [core.WithMemoryKeys] bounds the number of actors that it counts. On an engine without Redis it shares its
 // counts with Check.
 func (l *limiter) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
@@ -214,7 +214,7 @@ func (l *limiter) decideLocal(d *core.Decision, limits *limitSet, begun time.Tim
 }
 
 // micros converts the begin of a call to the microseconds by which limits count inside the process. They are
-// the time that has passed since the process began, so the wall clock may be set while budgets count. The
+// the time that has passed since the process began, so the wall clock may be set while units count. The
 // clock of the engine, if it has one, takes precedence.
 func (l *limiter) micros(now time.Time) int64 {
 	if l.Engine().HasClock() {

@@ -72,7 +72,7 @@ func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed boo
 	return most
 }
 
-// TestLimiterWithAClockSetBack: no actor gets a second budget, and no actor waits longer than a window plus
+// TestLimiterWithAClockSetBack: no actor gets a limit a second time, and none waits longer than a window plus
 // the jump.
 func TestLimiterWithAClockSetBack(t *testing.T) {
 	for _, jump := range []time.Duration{time.Millisecond, 5 * time.Second, time.Hour} {

@@ -25,7 +25,7 @@ type rateLimit interface {
 	Refund(ctx context.Context, d core.Decision) error
 	Spend(ctx context.Context, d core.Decision, actual int64) error
 	logKeys(a core.Attempt) []string
-	budgetPart(a core.Attempt) *budgetPart
+	storePart(a core.Attempt) *storePart
 	forgetRefusals(a core.Attempt)
 }
 
@@ -38,10 +38,10 @@ func (l *limiter) logKeys(a core.Attempt) []string {
 	return keys
 }
 
-// budgetPart returns the part of a limiter's memory that holds the actor's budget.
-func (l *limiter) budgetPart(a core.Attempt) *budgetPart {
+// storePart returns the part of a limiter's memory that holds the actor's counters.
+func (l *limiter) storePart(a core.Attempt) *storePart {
 	key := memoryKeyOf(&a)
-	return l.local().budgets.part(&key)
+	return l.local().store.part(&key)
 }
 
 // forgetRefusals drops what the process remembers of an actor. A test has to call it when it sets its clock
@@ -349,7 +349,7 @@ func TestLimiterHostileText(t *testing.T) {
 				{Actor: text, Resource: "x"}} {
 				d := guardtest.Check(t, g, a)
 				if !d.Allowed || guardtest.Check(t, g, a).Allowed {
-					t.Errorf("%.40q has no budget of its own", text)
+					t.Errorf("%.40q has no counter of its own", text)
 				}
 				refund(t, g, d)
 				guardtest.WantReason(t, peek(t, g, a), core.ReasonOK)

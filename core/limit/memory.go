@@ -15,7 +15,7 @@ import (
 // be asked.
 type memory struct {
 	newCounter func() counter
-	budgets    *budgets
+	store      *store
 	// oneLog says that one counter counts for all limits: those of a sliding window without Redis are views of
 	// one log, as in Redis. Else each window has a counter; beside Redis it holds what was heard of its limit.
 	oneLog bool
@@ -23,7 +23,7 @@ type memory struct {
 
 // counter counts the units of one actor and resource for a limit, or for all, as the scripts of its algorithm
 // do. Its zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock
-// of the part of the budgets in which the counter is.
+// of the part of the store in which the counter is.
 type counter interface {
 	// align makes the counter one of these limits, whose Max and Resolution may have changed, and one of the
 	// past where the clock was set back.
@@ -44,8 +44,8 @@ type counter interface {
 	seed(l Limit, now, left, more, resets int64)
 }
 
-// budget holds the counters of one actor and resource.
-type budget []windowCounter
+// counters are those of one actor and resource.
+type counters []windowCounter
 
 type windowCounter struct {
 	window time.Duration // of the limit, by which limitSet.windows identifies its key too; 0: of all limits
@@ -55,7 +55,7 @@ type windowCounter struct {
 }
 
 // of returns the counter of a limit, or nil.
-func (b budget) of(l Limit) *windowCounter {
+func (b counters) of(l Limit) *windowCounter {
 	for i := range b {
 		if c := &b[i]; c.window == 0 || c.window == l.Window {
 			return c
@@ -78,7 +78,7 @@ func (c *windowCounter) mine(limits []Limit) []Limit {
 }
 
 // each calls f with each counter of the limits, and those of them for which it counts.
-func (b budget) each(limits []Limit, f func(c *windowCounter, of []Limit)) {
+func (b counters) each(limits []Limit, f func(c *windowCounter, of []Limit)) {
 	for i := range b {
 		if of := b[i].mine(limits); len(of) > 0 {
 			f(&b[i], of)
@@ -87,15 +87,15 @@ func (b budget) each(limits []Limit, f func(c *windowCounter, of []Limit)) {
 }
 
 // take takes units for the limits.
-func (b budget) take(limits []Limit, now, units int64, admitted bool) {
+func (b counters) take(limits []Limit, now, units int64, admitted bool) {
 	b.each(limits, func(c *windowCounter, of []Limit) {
 		c.take(of, now, units, admitted)
 		c.until = now + c.window.Microseconds()
 	})
 }
 
-// full returns from when on the budget equals a new one.
-func (b budget) full() int64 {
+// full returns from when on they equal new ones.
+func (b counters) full() int64 {
 	full := int64(0)
 	for _, c := range b {
 		full = max(full, c.full(Limit{Window: c.window}))
@@ -103,7 +103,7 @@ func (b budget) full() int64 {
 	return full
 }
 
-// memoryKey identifies a budget. Text longer than script.MaxPlain is hashed and marked as hashed, so that no
+// memoryKey identifies an actor and a resource. Text longer than script.MaxPlain is hashed and marked as hashed, so that no
 // other text equals it.
 type memoryKey struct {
 	resource, actor             string
@@ -111,7 +111,7 @@ type memoryKey struct {
 	hash                        uint64 // of the texts
 }
 
-// memorySeed is random, so that nobody can choose actors whose budgets get in each other's way.
+// memorySeed is random, so that nobody can choose actors whose counters get in each other's way.
 var memorySeed = maphash.MakeSeed()
 
 func memoryKeyOf(a *core.Attempt) (k memoryKey) {
@@ -151,19 +151,19 @@ type verdict struct {
 }
 
 func newMemory(newCounter func() counter, keys int, oneLog bool) *memory {
-	return &memory{newCounter: newCounter, budgets: newBudgets(keys), oneLog: oneLog}
+	return &memory{newCounter: newCounter, store: newStore(keys), oneLog: oneLog}
 }
 
-// use calls f with the attempt's budget and the time, and keeps what it returns: see budgets.
-func (m *memory) use(a *core.Attempt, now int64, f func(held budget, now int64) budget) {
+// use calls f with the attempt's counters and the time, and keeps what it returns: see store.
+func (m *memory) use(a *core.Attempt, now int64, f func(held counters, now int64) counters) {
 	key := memoryKeyOf(a)
-	m.budgets.use(&key, now, func(held budget) budget { return f(held, m.budgets.inOrder(&key, now)) })
+	m.store.use(&key, now, func(held counters) counters { return f(held, m.store.inOrder(&key, now)) })
 }
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
 // verdict is about an attempt of one unit.
 func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v verdict) {
-	m.use(a, now, func(held budget, now int64) budget {
+	m.use(a, now, func(held counters, now int64) counters {
 		b := m.withCounters(held, limits, now)
 		b.each(limits, func(c *windowCounter, of []Limit) { c.align(of, now) })
 		if v = b.weigh(limits, cost, now); !v.allowed {
@@ -184,16 +184,16 @@ func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v ver
 	return v
 }
 
-// manyWindows is the number of windows from which on a budget drops idle ones before it adds another. Only a
+// manyWindows is the number of windows from which on idle ones are dropped before another is added. Only a
 // Func leads to that many.
 const manyWindows = 16
 
-// withCounters returns the budget with a counter for each limit. It does not change the one that is kept.
-func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
+// withCounters returns the counters with one for each limit. It does not change those that are kept.
+func (m *memory) withCounters(kept counters, limits []Limit, now int64) counters {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return kept.of(l) == nil }) {
 		return kept
 	}
-	b := make(budget, 0, len(kept)+len(limits))
+	b := make(counters, 0, len(kept)+len(limits))
 	for _, c := range kept {
 		if len(kept) < manyWindows || c.full(Limit{Window: c.window}) > now {
 			b = append(b, c)
@@ -212,7 +212,7 @@ func (m *memory) withCounters(kept budget, limits []Limit, now int64) budget {
 
 // weigh finds the binding limit, as the scripts do: of the limits that refuse, the one with the longest wait;
 // if none does, the limit with the fewest units left.
-func (b budget) weigh(limits []Limit, cost, now int64) verdict {
+func (b counters) weigh(limits []Limit, cost, now int64) verdict {
 	need := max(cost, 1)
 	v := verdict{allowed: true, binding: -1, moment: now}
 	for i, l := range limits {
@@ -235,7 +235,7 @@ func (m *memory) hear(a *core.Attempt, limits []Limit, v verdict, now int64) {
 		resets = v.moment // until the cost fits
 		more = max(a.Cost-max(v.remaining, 0), 1)
 	}
-	m.use(a, now, func(held budget, now int64) budget {
+	m.use(a, now, func(held counters, now int64) counters {
 		b := m.withCounters(held, binding, now)
 		b.of(binding[0]).hear(binding, now, v.remaining, more, resets)
 		return b
@@ -257,7 +257,7 @@ func (c *windowCounter) hear(of []Limit, now, left, more, resets int64) {
 
 // giveBack returns units of those that an attempt took at stamp.
 func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int64) {
-	m.use(a, now, func(held budget, now int64) budget {
+	m.use(a, now, func(held counters, now int64) counters {
 		held.each(limits, func(c *windowCounter, of []Limit) { c.giveBack(of, now, stamp, units) })
 		return held
 	})
@@ -265,7 +265,7 @@ func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int
 
 // charge takes units that an attempt has cost beyond those that it took.
 func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
-	m.use(a, now, func(held budget, now int64) budget {
+	m.use(a, now, func(held counters, now int64) counters {
 		b := m.withCounters(held, limits, now)
 		b.take(limits, now, units, false)
 		return b
@@ -274,7 +274,7 @@ func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 
 // forget drops the counters of the limits.
 func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
-	m.use(a, now, func(held budget, _ int64) budget {
+	m.use(a, now, func(held counters, _ int64) counters {
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool { return len(c.mine(limits)) > 0 })
 	})
 }

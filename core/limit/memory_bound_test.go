@@ -13,14 +13,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 )
 
-// TestMemoryKeepsAsManyActorsAsItWasTold: parts of the keys were full before the whole was, and forgot
-// budgets. With 65,536 keys and as many actors, each with one unit per day, 30,535 were admitted twice.
+// TestMemoryKeepsAsManyActorsAsItWasTold: parts of the store were full before the whole was, and forgot
+// actors. With 65,536 keys and as many actors, each with one unit per day, 30,535 were admitted twice.
 func TestMemoryKeepsAsManyActorsAsItWasTold(t *testing.T) {
 	for _, c := range []struct{ keys, actors int }{{1, 1}, {5, 5}, {64, 16}, {1000, 900}, {1000, 1000},
 		{1 << 13, 1 << 13}} {
 		for _, k := range kinds {
 			if c.keys > 1000 && k.name != "FixedWindow" {
-				continue // the budgets are kept alike
+				continue // the counters are kept alike
 			}
 			g := k.make(core.NewMemory(core.WithMemoryKeys(c.keys)), "w", PerDay(1))
 			for round, want := range []int{c.actors, 0} {
@@ -39,9 +39,9 @@ func TestMemoryKeepsAsManyActorsAsItWasTold(t *testing.T) {
 	}
 }
 
-// TestBudgetsThatAreFullAgainGiveWayFirst: actors who come and go do not evict those who have used up their
+// TestActorsThatAreFullAgainGiveWayFirst: actors who come and go do not evict those who have used up their
 // limit, even if these were seen first.
-func TestBudgetsThatAreFullAgainGiveWayFirst(t *testing.T) {
+func TestActorsThatAreFullAgainGiveWayFirst(t *testing.T) {
 	const keys = 300
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestBudgetsThatAreFullAgainGiveWayFirst(t *testing.T) {
 	}
 }
 
-// TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest: what an actor too many costs is one budget, the one
+// TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest: what an actor too many costs is one other, the one
 // with the shortest wait.
 func TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest(t *testing.T) {
 	const keys = 200
@@ -89,15 +89,15 @@ func TestBeyondItsBoundTheMemoryForgetsWhatIsFullSoonest(t *testing.T) {
 			take(0, keys, core.ReasonLimited)
 			take(keys, keys+50, core.ReasonOK)
 			take(50, keys+50, core.ReasonLimited) // 0 to 49 were forgotten
-			if n := limiterOf(g).local().budgets.size(); n != keys {
-				t.Errorf("%d budgets", n)
+			if n := limiterOf(g).local().store.size(); n != keys {
+				t.Errorf("%d keys", n)
 			}
 		})
 	}
 }
 
 // TestManyGoroutinesMakeRoom is for the race detector, and for bounds so small that all places are taken by
-// goroutines that are about to add a budget.
+// goroutines that are about to add their counters.
 func TestManyGoroutinesMakeRoom(t *testing.T) {
 	for _, keys := range []int{1, 3, 100} {
 		m := newMemory(newFixedCount, keys, false)
@@ -111,8 +111,8 @@ func TestManyGoroutinesMakeRoom(t *testing.T) {
 					if !v.allowed {
 						t.Errorf("%v: %+v", a, v)
 					}
-					if held := m.budgets.size(); held > keys {
-						t.Errorf("%d budgets, want %d at most", held, keys)
+					if held := m.store.size(); held > keys {
+						t.Errorf("%d keys, want %d at most", held, keys)
 					}
 					if n%5 == 0 {
 						m.forget(&a, limits, int64(n))
@@ -122,22 +122,22 @@ func TestManyGoroutinesMakeRoom(t *testing.T) {
 		}
 		all.Wait()
 		found := 0
-		for i := range m.budgets.parts {
-			p := &m.budgets.parts[i]
+		for i := range m.store.parts {
+			p := &m.store.parts[i]
 			if len(p.of) != len(p.order) {
-				t.Errorf("part %d: %d budgets, %d in order", i, len(p.of), len(p.order))
+				t.Errorf("part %d: %d keys, %d in order", i, len(p.of), len(p.order))
 			}
 			found += len(p.of)
 		}
-		if found != m.budgets.size() || found > keys {
-			t.Errorf("%d budgets, %d counted, %d at most", found, m.budgets.size(), keys)
+		if found != m.store.size() || found > keys {
+			t.Errorf("%d keys, %d counted, %d at most", found, m.store.size(), keys)
 		}
 	}
 }
 
-// TestABudgetTakesWhatTheDocumentsSay measures core.WithMemoryKeys: bytes per budget, with actors like
+// TestAKeyTakesWhatTheDocumentsSay measures core.WithMemoryKeys: bytes per key, with actors like
 // addresses.
-func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
+func TestAKeyTakesWhatTheDocumentsSay(t *testing.T) {
 	const actors = 60_000 // so many that what other tests have left, and what goes meanwhile, hardly counts
 	heap := func() uint64 {
 		runtime.GC()
@@ -160,9 +160,9 @@ func TestABudgetTakesWhatTheDocumentsSay(t *testing.T) {
 			runtime.KeepAlive(m)
 		}
 		slices.Sort(each)
-		t.Logf("%s: %d bytes per budget", k.name, each)
+		t.Logf("%s: %d bytes per key", k.name, each)
 		if each[1] < 165 || each[1] > 330 {
-			t.Errorf("%s: %d bytes per budget: core.WithMemoryKeys says otherwise", k.name, each[1])
+			t.Errorf("%s: %d bytes per key: core.WithMemoryKeys says otherwise", k.name, each[1])
 		}
 	}
 }

@@ -90,15 +90,15 @@ func (w *twins) reset(ctx context.Context, a core.Attempt) error {
 	return errors.Join(w.redis.Reset(ctx, a), w.memory.Reset(ctx, a))
 }
 
-// actors returns names of n actors, of whom none takes the place of another in the memory. It drops a budget
-// that is full when another takes its place, since its clock is never set back; the clock of these tests is,
+// actors returns names of n actors, of whom none takes the place of another in the memory. It drops counters
+// that are full when others take their place, since its clock is never set back; the clock of these tests is,
 // and Redis then still knows how full a bucket was.
 func (w *twins) actors(prefix string, n int) []string {
 	var names []string
-	parts := map[*budgetPart]bool{}
+	parts := map[*storePart]bool{}
 	for i := 0; len(names) < n; i++ {
 		name := fmt.Sprint(prefix, i)
-		if part := w.memory.budgetPart(core.Attempt{Actor: name}); !parts[part] {
+		if part := w.memory.storePart(core.Attempt{Actor: name}); !parts[part] {
 			names, parts[part] = append(names, name), true
 		}
 	}
@@ -414,23 +414,23 @@ func TestMemoryIsBounded(t *testing.T) {
 			for i := range 50 * keys {
 				guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint("other", i)})
 			}
-			if n := m.budgets.size(); n != keys {
+			if n := m.store.size(); n != keys {
 				t.Errorf("%d keys, want %d", n, keys)
 			}
 			guardtest.WantReason(t, guardtest.Check(t, g, old), core.ReasonOK) // was evicted
 
 			peek(t, g, core.Attempt{Actor: "looked at"})
 			if heldBy(g, "looked at") != nil {
-				t.Error("a peek has left a budget")
+				t.Error("a peek has left counters")
 			}
 		})
 	}
 }
 
-// heldBy returns the budget that is kept for an actor, nil if there is none.
-func heldBy(g rateLimit, actor string) (b budget) {
+// heldBy returns the counters that are kept for an actor, nil if there are none.
+func heldBy(g rateLimit, actor string) (b counters) {
 	key := memoryKeyOf(&core.Attempt{Actor: actor})
-	limiterOf(g).local().budgets.use(&key, 0, func(held budget) budget {
+	limiterOf(g).local().store.use(&key, 0, func(held counters) counters {
 		b = held
 		return held
 	})
@@ -603,8 +603,8 @@ func TestMemoryKeepsNoCallersText(t *testing.T) {
 	}
 }
 
-// TestMemoryBudgetsOfHostileText: every pair of actor and resource has a budget of its own.
-func TestMemoryBudgetsOfHostileText(t *testing.T) {
+// TestMemoryOfHostileText: every pair of actor and resource is counted apart.
+func TestMemoryOfHostileText(t *testing.T) {
 	for _, k := range kinds {
 		g := k.make(core.NewMemory(), "w", PerHour(1))
 		for _, actor := range guardtest.Hostile {

@@ -25,7 +25,7 @@ func takeLocal(t *testing.T, g rateLimit, a core.Attempt) (n int, refused core.D
 	return n, refused
 }
 
-// TestAnOutageGoesOnFromWhatIsLeft: an outage began with an empty local budget, so one process let 2N
+// TestAnOutageGoesOnFromWhatIsLeft: an outage began with empty counters in the process, so one process let 2N
 // through. With 7 of 10 used through Redis the process admits 3 more, and then what comes back.
 func TestAnOutageGoesOnFromWhatIsLeft(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {

@@ -38,7 +38,7 @@ func slidingWindowAccepts(l Limit) error {
 // as taken now: nobody has more than before, and nobody waits longer than one window from the first attempt
 // on. A clock that is set forward is believed.
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate budgets. To limit per IP
+// A refused attempt takes nothing. Attempts with different Resources are counted apart. To limit per IP
 // address, use the address as the Actor.
 //
 // It is safe for concurrent use.

@@ -392,10 +392,10 @@ func TestSlidingWindowHostileText(t *testing.T) {
 					continue
 				}
 				if d := guardtest.Check(t, g, a); !d.Allowed {
-					t.Errorf("%.40q shares a budget with another: %+v", text, d)
+					t.Errorf("%.40q is counted with another: %+v", text, d)
 				}
 				if d := guardtest.Check(t, g, a); d.Allowed {
-					t.Errorf("%.40q has no budget of its own", text)
+					t.Errorf("%.40q is not counted apart", text)
 				}
 			}
 		}
