@@ -103,8 +103,8 @@ func (b counters) full() int64 {
 	return full
 }
 
-// memoryKey identifies an actor and a resource. Text longer than script.MaxPlain is hashed and marked as hashed, so that no
-// other text equals it.
+// memoryKey identifies an actor and a resource. Text longer than script.MaxPlain is hashed and marked as
+// hashed, so that no other text equals it.
 type memoryKey struct {
 	resource, actor             string
 	resourceHashed, actorHashed bool

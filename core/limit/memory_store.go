@@ -62,7 +62,7 @@ func newStore(most int) *store {
 }
 
 // use calls f with the counters of the key, which are none if it has none, and holds what f returns. The part
-// of the key is locked meanwhile. When there has to be made room for a new key, f is called again, and what it
+// of the key is locked meanwhile. When room has to be made for a new key, f is called again, and what it
 // returned first is forgotten.
 func (s *store) use(key *memoryKey, now int64, f func(counters) counters) {
 	p := s.part(key)
