@@ -60,12 +60,12 @@ func TestTheGuideKnowsTheAnswers(t *testing.T) {
 	}
 }
 
-// TestTheGuideStepsThroughTheScript: the lines that the debugger shows in the guide are those of the script,
-// by their numbers.
+// TestTheGuideStepsThroughTheScript: the lines that the debugger shows in docs/scripts.md are those of the
+// script, by their numbers.
 func TestTheGuideStepsThroughTheScript(t *testing.T) {
 	script := strings.Split(read(t, "lua/limit/sliding_window.lua"), "\n")
 	shown := regexp.MustCompile(`(?m)^(?:->| ) ?#? *(\d+)  (.*)$`).FindAllStringSubmatch(
-		read(t, "docs/guides/by-hand.md"), -1)
+		read(t, "docs/scripts.md"), -1)
 	if len(shown) < 5 {
 		t.Fatalf("found only %d lines", len(shown))
 	}
