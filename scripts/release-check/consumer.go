@@ -42,8 +42,8 @@ func consumers(release []released) []consumer {
 		most         expected
 	}{
 		{"examples/readme/gin", "ginmw", expected{22, 44, 8_900_000}},
-		{"examples/readme/echo", "echomw", expected{16, 32, 6_600_000}},
-		{"examples/readme/nethttp", "nethttpmw", expected{8, 16, 6_300_000}},
+		{"examples/readme/echo", "echomw", expected{16, 32, 5_900_000}},
+		{"examples/readme/nethttp", "nethttpmw", expected{8, 16, 5_900_000}},
 		{"examples/config", "config", expected{9, 18, 9_600_000}},
 	} {
 		c := consumer{
