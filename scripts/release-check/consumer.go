@@ -283,8 +283,8 @@ func (p *process) accepts(ctx context.Context, network, address string) error {
 	}
 }
 
-// stop asks the process to end, and returns an error when it does not do so in good order. A program without a
-// handler for the signal, as a quick start is, ends by it. stop may be called again.
+// stop asks the process to end, and returns an error when it does not do so in good order. A program without
+// a handler for the signal, as a quick start is, ends by it. stop may be called again.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only when it has exited
 	select {
@@ -295,7 +295,8 @@ func (p *process) stop() error {
 		return errors.New(p.cmd.Path + " did not end within 10 s")
 	}
 	status, known := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if p.err != nil && !(known && status.Signaled() && status.Signal() == syscall.SIGTERM) {
+	ended := known && status.Signaled() && status.Signal() == syscall.SIGTERM
+	if p.err != nil && !ended {
 		return fmt.Errorf("%s exited: %w\n%s", p.cmd.Path, p.err, p.said)
 	}
 	return nil
