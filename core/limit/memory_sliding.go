@@ -335,10 +335,9 @@ func (s *slidingLog) view(window int64) *view {
 
 // show adds the views of the limits that the log does not have.
 func (s *slidingLog) show(of []Limit) {
-	left := s.leftAll()
 	for _, l := range of {
 		if window := l.Window.Microseconds(); s.counts(l) && s.view(window) == nil {
-			s.views = append(s.views, view{window: window, gone: s.before + uint32(left)})
+			s.views = append(s.views, view{window: window, gone: s.before + uint32(s.leftAll())})
 		}
 	}
 }

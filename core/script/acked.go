@@ -26,8 +26,8 @@ type Acks struct {
 	Replicas int
 	// Within is the longest wait for them.
 	Within time.Duration
-	// After reports whether the change of this reply has to last, and is waited for.
-	After func(reply any) bool
+	// Needed reports whether the change of this reply has to last, and is waited for.
+	Needed func(reply any) bool
 }
 
 // touchScript runs before WAIT. A script that replays its answer writes nothing, and WAIT on a connection
@@ -111,7 +111,7 @@ func (c *ackedCall) try(ctx context.Context, server node, round *said) (reply an
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }() // gives the connection back to the client's pool
 	reply, err = manner{onClient{conn}, c.call.Script, AtMostOnce}.eval(ctx, c.call.Keys, c.call.Args)
-	if err != nil || !c.wait.After(reply) {
+	if err != nil || !c.wait.Needed(reply) {
 		return reply, false, err
 	}
 	answer := reply

@@ -68,7 +68,7 @@ func (w *waits) runAcked(t *testing.T, deadline time.Duration) (any, error) {
 	e := core.New(rdb, core.WithDeadline(deadline), core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker())
 	claim := script.New("claim", "return 7", script.Idempotent)
 	return e.RunAcked(t.Context(), &script.Call{Limit: deadline, Script: claim, Keys: []string{e.Key("k", "p")}},
-		script.Acks{Replicas: 1, Within: deadline / 2, After: func(any) bool { return true }})
+		script.Acks{Replicas: 1, Within: deadline / 2, Needed: func(any) bool { return true }})
 }
 
 // TestAWaitThatIsRefusedIsRepeated: a master that is demoted, or whose slot moves, between the script and

@@ -68,7 +68,7 @@ func (g *Guard) runUntil(ctx context.Context, yes func(reply any) bool, c *scrip
 	if g.options.Durability == Fast {
 		return g.Engine().RunWithin(ctx, c.Limit, c.Script, c.Keys, c.Args...)
 	}
-	acks := script.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin, After: yes}
+	acks := script.Acks{Replicas: g.options.Replicas, Within: g.options.AckWithin, Needed: yes}
 	return g.Engine().RunAcked(ctx, c, acks)
 }
 

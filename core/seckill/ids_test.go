@@ -119,17 +119,23 @@ func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
 	return l.Client.Process(ctx, cmd)
 }
 
+// newLate returns a guard whose next reservation may be late.
+func newLate(t *testing.T, b redistest.Backend, clock *guardtest.Clock) (*Guard, *late) {
+	t.Helper()
+	rdb := &late{Client: b.Client, script: seckillReserveScript}
+	e := guardtest.NewEngineOver(b, rdb, guardtest.WithClock(clock))
+	if err := e.Preload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return New(e, "s", Options{}), rdb
+}
+
 // TestReservationsThatComeAfterTheirCancelHoldNothing: the network delivered one after its caller had given
 // up and cancelled, and its units stayed held for the whole hold.
 func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		rdb := &late{Client: b.Client, script: seckillReserveScript}
-		e := guardtest.NewEngineOver(b, rdb, guardtest.WithClock(clock))
-		g := New(e, "s", Options{})
-		if err := e.Preload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		g, rdb := newLate(t, b, clock)
 		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
 		for name, c := range map[string]struct {
 			before func() // the late call
@@ -160,7 +166,7 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 			if d, err := g.Check(t.Context(), ann); err == nil {
 				t.Errorf("%s: %+v", name, d)
 			}
-			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the call has cancelled")
+			redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "the call has cancelled")
 			c.after()
 			whole := slices.Clone(rdb.held) // other tests may have flushed the scripts
 			whole[0], whole[1] = "eval", lua.Source("seckill/reserve")
@@ -182,12 +188,7 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 func TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
-		rdb := &late{Client: b.Client, script: seckillReserveScript}
-		e := guardtest.NewEngineOver(b, rdb, guardtest.WithClock(clock))
-		g := New(e, "s", Options{})
-		if err := e.Preload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		g, rdb := newLate(t, b, clock)
 		openSale(t, g, "tv", Sale{Stock: 1, Hold: time.Minute})
 		ann := core.Attempt{Actor: "ann", Resource: "tv", ID: "order"}
 		rdb.hold.Store(true)
@@ -202,7 +203,7 @@ func TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing(t *testing.T) {
 				t.Errorf("the call heard %v (%v), want %s", reply, err, want)
 			}
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the call has cancelled")
+		redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "the call has cancelled")
 		rdb.held[len(rdb.held)-1] = "another" // of which nobody has heard
 		arrives("ok")
 		clock.Advance(time.Minute)
