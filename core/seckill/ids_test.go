@@ -166,7 +166,8 @@ func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 			if d, err := g.Check(t.Context(), ann); err == nil {
 				t.Errorf("%s: %+v", name, d)
 			}
-			redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "it has cancelled")
+			cancelled := func() bool { return g.Engine().Pending() == 0 }
+			redistest.Eventually(t, 10*time.Second, cancelled, "the call has cancelled")
 			c.after()
 			whole := slices.Clone(rdb.held) // other tests may have flushed the scripts
 			whole[0], whole[1] = "eval", lua.Source("seckill/reserve")
@@ -203,7 +204,8 @@ func TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing(t *testing.T) {
 				t.Errorf("the call heard %v (%v), want %s", reply, err, want)
 			}
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return g.Engine().Pending() == 0 }, "it has cancelled")
+		cancelled := func() bool { return g.Engine().Pending() == 0 }
+		redistest.Eventually(t, 10*time.Second, cancelled, "the call has cancelled")
 		rdb.held[len(rdb.held)-1] = "another" // of which nobody has heard
 		arrives("ok")
 		clock.Advance(time.Minute)
