@@ -98,10 +98,10 @@ func (s *scene) lostWhileConfirmed(around Around) {
 	for _, named := range []bool{false, true} {
 		item := fmt.Sprint("named-", named)
 		sale := s.sale(item, seckill.Sale{Stock: 1})
-		var end context.CancelFunc
-		rule := claim(confirmed{sale, func() { end() }})
+		var whenConfirmed func()
+		rule := claim(confirmed{sale, func() { whenConfirmed() }})
 		app := around.Build(time.Hour, onThings(func(c Context) { reply(201, "sold")(c) }, rule))
-		post := func() int {
+		post := func(inTime bool) int {
 			r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, thing, nil)
 			r.Header.Set(UserHeader, "ann")
 			if named {
@@ -109,12 +109,19 @@ func (s *scene) lostWhileConfirmed(around Around) {
 			}
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
-			end = cancel
+			answered := make(chan struct{})
+			whenConfirmed = func() {
+				if !inTime {
+					cancel()
+					<-answered // of a handler and a time that end together either may be the answer
+				}
+			}
 			w := httptest.NewRecorder()
 			app.ServeHTTP(w, r.WithContext(ctx))
+			close(answered)
 			return w.Code
 		}
-		if status := post(); status != http.StatusServiceUnavailable {
+		if status := post(false); status != http.StatusServiceUnavailable {
 			s.Errorf("named %t: the time ended, and the client got %d", named, status)
 		}
 		want := seckill.Status{Stock: 1, Left: 1}
@@ -127,8 +134,7 @@ func (s *scene) lostWhileConfirmed(around Around) {
 			return err == nil && status == want
 		}, fmt.Sprintf("named %t: the sale is as the client heard", named))
 		if named {
-			end = func() {}
-			if status := post(); status/100 != 2 {
+			if status := post(true); status/100 != 2 {
 				s.Errorf("the client asked again for what it has bought, and got %d", status)
 			}
 		}
