@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // Set is the guards and rules that were made of a file. It never changes, and it is safe for concurrent use.
@@ -18,8 +18,8 @@ type Set struct {
 	config    *Config
 	guards    map[string]*madeGuard
 	rollouts  map[string]*madeRollout
-	lists     map[string][]nethttpmw.Rule
-	pipelines map[string]*nethttpmw.Pipeline
+	lists     map[string][]pipeline.Rule
+	pipelines map[string]*pipeline.Pipeline
 }
 
 // madeGuard is a guard, and what it was made of.
@@ -31,7 +31,7 @@ type madeGuard struct {
 
 // madeRollout is a rollout, and what the file said of it. Operators may have changed it since.
 type madeRollout struct {
-	*nethttpmw.Rollout
+	*pipeline.Rollout
 	enabled, enforced float64
 }
 
@@ -49,7 +49,7 @@ func (c *Config) build(gate *core.Engine, before *Set) (*Set, error) {
 		before = new(Set)
 	}
 	s := &Set{config: c, guards: map[string]*madeGuard{}, rollouts: map[string]*madeRollout{},
-		lists: map[string][]nethttpmw.Rule{}, pipelines: map[string]*nethttpmw.Pipeline{}}
+		lists: map[string][]pipeline.Rule{}, pipelines: map[string]*pipeline.Pipeline{}}
 	b := &builder{set: s, before: before, gate: gate}
 	for _, g := range c.guards {
 		b.guard(g)
@@ -111,7 +111,7 @@ func (b *builder) guard(g named[*guardSpec]) {
 
 // list makes a list of rules.
 func (b *builder) list(list named[[]*ruleSpec]) {
-	var rules []nethttpmw.Rule
+	var rules []pipeline.Rule
 	for _, spec := range list.value {
 		rule, ok := b.rule(list.name, spec)
 		if !ok {
@@ -119,7 +119,7 @@ func (b *builder) list(list named[[]*ruleSpec]) {
 		}
 		rules = append(rules, rule)
 	}
-	err := caught(func() { b.set.pipelines[list.name] = nethttpmw.NewPipeline(rules...) })
+	err := caught(func() { b.set.pipelines[list.name] = pipeline.New(rules...) })
 	if err != nil {
 		b.mistake(list.at, list.node, err)
 		return
@@ -128,7 +128,7 @@ func (b *builder) list(list named[[]*ruleSpec]) {
 }
 
 // rule makes a rule.
-func (b *builder) rule(list string, spec *ruleSpec) (nethttpmw.Rule, bool) {
+func (b *builder) rule(list string, spec *ruleSpec) (pipeline.Rule, bool) {
 	rule := spec.rule
 	c := b.set.config
 	if made := b.set.guards[spec.guard]; made != nil {
@@ -144,7 +144,7 @@ func (b *builder) rule(list string, spec *ruleSpec) (nethttpmw.Rule, bool) {
 		if made := b.set.guards[spec.bans]; made != nil {
 			g = made.Guard
 		}
-		if rule.Bans, _ = g.(nethttpmw.Bans); rule.Bans == nil {
+		if rule.Bans, _ = g.(pipeline.Bans); rule.Bans == nil {
 			return rule, false
 		}
 	}
@@ -160,8 +160,8 @@ func (b *builder) rule(list string, spec *ruleSpec) (nethttpmw.Rule, bool) {
 
 // rollout makes a rollout, or takes it over with its counts. What an operator has changed stays until the
 // file says something else.
-func (b *builder) rollout(name string, spec *rolloutSpec) *nethttpmw.Rollout {
-	made := &madeRollout{new(nethttpmw.Rollout), 100, spec.enforced}
+func (b *builder) rollout(name string, spec *rolloutSpec) *pipeline.Rollout {
+	made := &madeRollout{new(pipeline.Rollout), 100, spec.enforced}
 	if spec.enabled != nil {
 		made.enabled = *spec.enabled
 	}
@@ -231,8 +231,8 @@ func (s *Set) keyLists() map[string]*keyfuncs.List {
 	return s.config.lists
 }
 
-func (s *Set) shares() map[string]*nethttpmw.Rollout {
-	all := map[string]*nethttpmw.Rollout{}
+func (s *Set) shares() map[string]*pipeline.Rollout {
+	all := map[string]*pipeline.Rollout{}
 	for name, made := range s.rollouts {
 		all[name] = made.Rollout
 	}
@@ -252,21 +252,21 @@ func (s *Set) Config() *Config { return s.config }
 // Rules returns the rules of a list, in their order: the same values as those that code has. They stay as
 // they are when the file changes; to follow it, see [Live.Source]. It panics if the file has no list of that
 // name.
-func (s *Set) Rules(list string) []nethttpmw.Rule {
+func (s *Set) Rules(list string) []pipeline.Rule {
 	s.must(list)
 	return slices.Clone(s.lists[list])
 }
 
 // Pipeline returns the pipeline of a list, for nethttpmw.Follow and the same functions of other adapters. It
 // panics if the file has no list of that name.
-func (s *Set) Pipeline(list string) *nethttpmw.Pipeline {
+func (s *Set) Pipeline(list string) *pipeline.Pipeline {
 	s.must(list)
 	return s.pipelines[list]
 }
 
 // AllRules returns the rules of all lists, such as for operator.Options.
-func (s *Set) AllRules() []nethttpmw.Rule {
-	var all []nethttpmw.Rule
+func (s *Set) AllRules() []pipeline.Rule {
+	var all []pipeline.Rule
 	for _, list := range s.config.rules {
 		all = append(all, s.lists[list.name]...)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // Config is what a file says, checked: the guards and the lists of rules that [Config.Build] makes. It never
@@ -38,7 +38,7 @@ type options struct {
 	costs    map[string]func(*keyfuncs.Request) (int64, error)
 	guards   map[string]core.Guard
 	desk     *control.Desk
-	adjust   []func(list string, rule *nethttpmw.Rule)
+	adjust   []func(list string, rule *pipeline.Rule)
 	interval time.Duration
 	notify   func(State)
 }
@@ -60,7 +60,7 @@ func WithKey(name string, f keyfuncs.Func) Option {
 	}
 }
 
-// WithCost makes a function that finds the cost of a request known to files: see nethttpmw.Rule.Cost. It
+// WithCost makes a function that finds the cost of a request known to files: see pipeline.Rule.Cost. It
 // panics if the name is no name or taken, or if the function is nil.
 func WithCost(name string, f func(*keyfuncs.Request) (int64, error)) Option {
 	if !checkName(name) || f == nil {
@@ -90,7 +90,7 @@ func WithDesk(desk *control.Desk) Option { return func(o *options) { o.desk = de
 
 // WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may
 // set what files cannot have: Texts, Answer, Defer.
-func WithAdjust(f func(list string, rule *nethttpmw.Rule)) Option {
+func WithAdjust(f func(list string, rule *pipeline.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
 

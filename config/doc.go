@@ -16,7 +16,7 @@
 //	handler := nethttpmw.Follow(live.Source("everywhere"))(mux)
 //
 // [Load] only checks a file: it needs no Redis. [Config.Build] makes the guards and rules once, without
-// following the file. A rule of a file is the same value as one of code, a nethttpmw.Rule, and its guards
+// following the file. A rule of a file is the same value as one of code, a pipeline.Rule, and its guards
 // have the same keys in Redis.
 //
 // docs/config.md describes the file, and schema.json of this package is its JSON Schema, for editors.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // Live is the rules of a file that may change while requests are served: see [Watch]. It is safe for
@@ -211,7 +211,7 @@ func (l *Live) Set() *Set { return l.set.Load() }
 //	e.POST("/orders", placeOrder, echomw.Follow(live.Source("checkout")))
 //
 // It panics if the file has no list of that name. From then on a file without the list is a bad one.
-func (l *Live) Source(list string) nethttpmw.Source {
+func (l *Live) Source(list string) pipeline.Source {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.set.Load().must(list)
@@ -225,5 +225,5 @@ type source struct {
 	list string
 }
 
-// Pipeline implements nethttpmw.Source. It allocates nothing.
-func (s *source) Pipeline() *nethttpmw.Pipeline { return s.live.set.Load().pipelines[s.list] }
+// Pipeline implements pipeline.Source. It allocates nothing.
+func (s *source) Pipeline() *pipeline.Pipeline { return s.live.set.Load().pipelines[s.list] }

@@ -12,12 +12,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // ruleSpec is a rule of a file.
 type ruleSpec struct {
-	rule            nethttpmw.Rule // without what has to be made: guard, bans, rollout
+	rule            pipeline.Rule // without what has to be made: guard, bans, rollout
 	guard           string
 	bans            string
 	rollout         *rolloutSpec
@@ -109,7 +109,7 @@ var headersForm = object(
 )
 
 type headersSpec struct {
-	nethttpmw.Headers
+	pipeline.Headers
 	partition key
 }
 
@@ -153,9 +153,9 @@ var ruleFields = object(
 		func(r *ruleSpec) **rolloutSpec { return &r.rollout }),
 	in("no_key", "What happens to requests without who, or without an id that the guard requires: refuse, or "+
 		"skip the rule; the default is refuse.",
-		oneOf(choice[nethttpmw.NoKey]{"refuse", nethttpmw.NoKeyRefuse},
-			choice[nethttpmw.NoKey]{"skip", nethttpmw.NoKeySkip}),
-		func(r *ruleSpec) *nethttpmw.NoKey { return &r.rule.NoKey }),
+		oneOf(choice[pipeline.NoKey]{"refuse", pipeline.NoKeyRefuse},
+			choice[pipeline.NoKey]{"skip", pipeline.NoKeySkip}),
+		func(r *ruleSpec) *pipeline.NoKey { return &r.rule.NoKey }),
 	in("on_outage", "What happens while Redis is away: closed, open or local; the default is the guard's.",
 		oneOf(choice[core.Outage]{"closed", core.FailClosed}, choice[core.Outage]{"open", core.FailOpen},
 			choice[core.Outage]{"local", core.FailLocal}),
@@ -249,7 +249,7 @@ func (d *reader) checkAgainstGuards(c *Config, r *ruleSpec) {
 	if r.bans != "" {
 		if g, known := d.guard(c, r.bans); !known {
 			d.mistakeIn(r, "bans", "%s", unknown("guard", r.bans, d.guardNames(c)))
-		} else if _, ok := g.(nethttpmw.Bans); g != nil && !ok {
+		} else if _, ok := g.(pipeline.Bans); g != nil && !ok {
 			d.mistakeIn(r, "bans", "%s is no guard of the kind bans", quote(r.bans))
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // everyGuard has a guard of each kind that a file can have.
@@ -74,7 +75,7 @@ rules:
 `
 
 // codeRules is everyGuard as code.
-func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
+func codeRules(e *core.Engine) map[string]pipeline.Rule {
 	client := keyfuncs.FirstOf(keyfuncs.User("uid"), keyfuncs.IP(keyfuncs.IPv6Prefix(56)))
 	what, which, id := keyfuncs.Query("what"), keyfuncs.Query("which"), keyfuncs.IdempotencyKey()
 	staff := keyfuncs.NewList(keyfuncs.User("uid"), "root")
@@ -82,7 +83,7 @@ func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
 	if err != nil {
 		panic(err)
 	}
-	half := nethttpmw.Shadow()
+	half := pipeline.Shadow()
 	if err := half.Set(100, 50); err != nil {
 		panic(err)
 	}
@@ -113,7 +114,7 @@ func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
 		}
 		return votes.Poll{}, votes.ErrNoPoll
 	}
-	return map[string]nethttpmw.Rule{
+	return map[string]pipeline.Rule{
 		"window": {Guard: limit.NewSlidingWindow(e, "window", limit.PerMinute(3), limit.PerHour(4)), Who: client,
 			Allow: staff, Bans: bans.New(e, "strikes",
 				bans.Options{Refusals: 2, First: time.Hour, Longest: time.Hour})},
@@ -122,7 +123,7 @@ func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
 		"fixed": {Guard: limit.NewFixedWindow(e, "fixed", limit.PerMinute(2)), Who: client, Deny: staff},
 		"bucket": {Guard: limit.NewTokenBucket(e, "bucket", limit.PerHour(2)), Who: client,
 			Failed:  func(status int) bool { return status != 401 && status < 500 },
-			Headers: nethttpmw.Headers{Legacy: true}},
+			Headers: pipeline.Headers{Legacy: true}},
 		"tiers": {Guard: tiers, Who: client, Which: plan},
 		"poll": {Guard: votes.New(e, "poll", votes.Options{Find: find}), Who: client, What: what, Which: which,
 			Origin: keyfuncs.IP()},
@@ -133,7 +134,7 @@ func codeRules(e *core.Engine) map[string]nethttpmw.Rule {
 		"gift": {Guard: redpacket.New(e, "gift", redpacket.Options{}), Who: client, What: what},
 		"once": {Guard: idempotency.New(e, "once", idempotency.Options{Keep: time.Hour, MaxBody: 100,
 			MaxActor: 5000, MaxStored: 1_000_000}),
-			Who: client, ID: id, NoKey: nethttpmw.NoKeySkip},
+			Who: client, ID: id, NoKey: pipeline.NoKeySkip},
 		"slots": {Guard: semaphore.New(e, "slots", semaphore.Options{Max: 1}), Who: client,
 			OnOutage: core.FailClosed},
 		"account": {Guard: lock.New(e, "account", lock.Options{Lease: 5 * time.Second}), Who: client, What: what,

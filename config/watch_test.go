@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // quiet keeps the log of changes out of the tests'.
@@ -460,9 +461,9 @@ func TestOptionsOfTheProgram(t *testing.T) {
 		config.WithKey("tenant", keyfuncs.Const("acme")),
 		config.WithCost("size", func(*keyfuncs.Request) (int64, error) { return 9, nil }),
 		config.WithGuards(ownGuard{}),
-		config.WithAdjust(func(list string, r *nethttpmw.Rule) {
-			r.Texts = func(*http.Request, *nethttpmw.Refusal) nethttpmw.Text {
-				return nethttpmw.Text{Detail: list + " " + r.Guard.Name()}
+		config.WithAdjust(func(list string, r *pipeline.Rule) {
+			r.Texts = func(*http.Request, *pipeline.Refusal) pipeline.Text {
+				return pipeline.Text{Detail: list + " " + r.Guard.Name()}
 			}
 		}))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // Limiter is a rate limit: one of package limit, or of package lease.
@@ -87,7 +87,7 @@ var anyList = keyfuncs.NewList(keyfuncs.User("any"))
 
 // Rollout lets operators decide for how many clients a rule is enabled and enforced, in place of what the
 // application has set. It panics when the desk has a roll-out of that name.
-func (d *Desk) Rollout(name string, r *nethttpmw.Rollout) {
+func (d *Desk) Rollout(name string, r *pipeline.Rollout) {
 	d.bind(Rollout, name, &binding{obey: func(decided []Decision) {
 		if len(decided) == 0 {
 			r.Uncover()
@@ -165,5 +165,5 @@ func percentages(text string) (enabled, enforced float64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf(`%.40q: want percent enabled and enforced, such as "100 10"`, text)
 	}
-	return enabled, enforced, new(nethttpmw.Rollout).Set(enabled, enforced)
+	return enabled, enforced, new(pipeline.Rollout).Set(enabled, enforced)
 }

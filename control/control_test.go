@@ -22,8 +22,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // process is what one process has: limits of 60 an hour, a list with "eve", and a rule in the shadow.
@@ -32,7 +32,7 @@ type process struct {
 	desk    *Desk
 	api     *limit.SlidingWindow
 	list    *keyfuncs.List
-	rollout *nethttpmw.Rollout
+	rollout *pipeline.Rollout
 	log     *logged
 }
 
@@ -60,7 +60,7 @@ func start(t *testing.T, rdb script.Client, prefix string, looks time.Duration, 
 ) *process {
 	t.Helper()
 	key := func(r *keyfuncs.Request) (string, error) { return r.Header.Get("Key"), nil }
-	p := &process{t: t, log: &logged{}, rollout: nethttpmw.Shadow(), list: keyfuncs.NewList(key, "eve")}
+	p := &process{t: t, log: &logged{}, rollout: pipeline.Shadow(), list: keyfuncs.NewList(key, "eve")}
 	gate := core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(10 * time.Second),
 		core.WithObserver(guardtest.Ignore{}), core.WithLogger(slog.New(slog.NewTextHandler(p.log, nil)))},
 		options...)...)

@@ -20,7 +20,7 @@ type Guard interface {
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended, after the work. It takes nothing: Check took. A
-	// rule calls it by itself, unless its handler has called nethttpmw.Take. [Commit] and [CommitWith] spend
+	// rule calls it by itself, unless its handler has called pipeline.Take. [Commit] and [CommitWith] spend
 	// what the attempt took, and [CommitCost] what it has really cost. [Rollback] gives it back, as if the
 	// attempt had never been made; a guard that cannot give anything back documents it. A denied decision has
 	// nothing to settle. Settling twice has the effect of settling once.

@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 const ofKey = "Idempotency-Key: k1"
@@ -264,7 +265,7 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 		Who: keyfuncs.User("uid"), Secrets: [][]byte{secret},
 		Limit: limit.NewSlidingWindow(engine, "stored", limit.PerHour(1)),
 	})
-	app := login(nethttpmw.HTTP(nethttpmw.Rule{
+	app := login(nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(engine, "exports", limit.PerHour(1)), Who: keyfuncs.User("uid"),
 		Defer: requests,
 	})(http.NotFoundHandler()))

@@ -9,7 +9,7 @@
 //		Limit:   limit.NewSlidingWindow(gate, "deferred", limit.PerHour(100)),
 //		Secrets: [][]byte{secret},
 //	})
-//	busy := nethttpmw.Rule{Guard: slots, Who: keyfuncs.Const("all"), Defer: exports}
+//	busy := pipeline.Rule{Guard: slots, Who: keyfuncs.Const("all"), Defer: exports}
 //	mux.Handle("POST /exports", nethttpmw.HTTP(busy)(export))
 //	mux.Handle("GET /deferred/{id}", exports)
 //	app := login(mux)

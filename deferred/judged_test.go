@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestACrossSiteRequestIsRefusedWhenItRunsLater, as it would have been at once: without Origin and
@@ -83,14 +84,14 @@ func TestARequestRunsLaterBehindARedirectToHTTPS(t *testing.T) {
 func TestARequestRunsLaterBehindARuleByAddress(t *testing.T) {
 	b := redistest.Mini(t)
 	w := newWorld(t, b, delay.Options{}, nil)
-	site := nethttpmw.Rule{
+	site := pipeline.Rule{
 		Guard: limit.NewSlidingWindow(guardtest.NewEngine(b), "site", limit.PerHour(100)),
 		Who:   keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.1"), keyfuncs.ReadHeader("CF-Connecting-IP")),
 	}
 	var seen []string
 	judged := func(next http.Handler) http.Handler {
 		return nethttpmw.HTTP(site)(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
-			if d, ok := nethttpmw.Decision(r.Context(), "site"); ok && r.Method == http.MethodPost {
+			if d, ok := pipeline.Decision(r.Context(), "site"); ok && r.Method == http.MethodPost {
 				seen = append(seen, d.Attempt.Actor)
 			}
 			next.ServeHTTP(to, r)
@@ -180,7 +181,7 @@ func TestAGuardsLastWordIsAnAnswer(t *testing.T) {
 	if _, err := sold.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "tv"}); err != nil {
 		t.Fatal(err)
 	}
-	buy := nethttpmw.HTTP(nethttpmw.Rule{Guard: sold, Who: keyfuncs.Const("ann"), What: keyfuncs.Const("tv")})
+	buy := nethttpmw.HTTP(pipeline.Rule{Guard: sold, Who: keyfuncs.Const("ann"), What: keyfuncs.Const("tv")})
 	for name, mount := range map[string]func(*world){
 		"outside": func(w *world) { w.behind = buy }, "inside": func(w *world) { w.inside = buy },
 	} {

@@ -29,7 +29,7 @@ type stored struct {
 	TLS       *secured    `json:"tls,omitempty"` // nil: the request came without TLS
 	Header    http.Header `json:"header,omitempty"`
 	Principal string      `json:"principal"`
-	Depth     int         `json:"depth"` // see nethttpmw.WithRerun
+	Depth     int         `json:"depth"` // see pipeline.WithRerun
 	Print     string      `json:"print"` // what tells it from others with the same ID
 	Came      int64       `json:"came"`  // when it came, in seconds since 1970
 

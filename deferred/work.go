@@ -9,7 +9,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // principalKey is the key of the principal in the context of a request that runs later.
@@ -47,7 +47,7 @@ func (d *Requests) run(ctx context.Context, app http.Handler, t delay.Task) erro
 	if err != nil {
 		return delay.SkipRetry(err)
 	}
-	values, rerun := nethttpmw.WithRerun(context.WithValue(ctx, principalKey{}, s.Principal), s.Depth)
+	values, rerun := pipeline.WithRerun(context.WithValue(ctx, principalKey{}, s.Principal), s.Depth)
 	r, err := s.request(values)
 	if err != nil {
 		return delay.SkipRetry(err)
@@ -74,7 +74,7 @@ func (d *Requests) run(ctx context.Context, app http.Handler, t delay.Task) erro
 
 // unanswered says that something has answered the request before it got to its handler. That would answer it
 // in the same way again, unless the status says that it is busy or has failed.
-func (d *Requests) unanswered(task string, status int, f *nethttpmw.Refusal) error {
+func (d *Requests) unanswered(task string, status int, f *pipeline.Refusal) error {
 	err := fmt.Errorf("%w: status %d", errUnanswered, status)
 	if f != nil {
 		err = fmt.Errorf("%w, %s by %s", err, f.Reason, f.Decision.Guard)
@@ -87,10 +87,10 @@ func (d *Requests) unanswered(task string, status int, f *nethttpmw.Refusal) err
 }
 
 // again lets a request that the rules have refused once more wait, unless it is too old.
-func (d *Requests) again(s *stored, f *nethttpmw.Refusal) error {
+func (d *Requests) again(s *stored, f *pipeline.Refusal) error {
 	err := fmt.Errorf("%w: %s by %s", errRefused, f.Reason, f.Decision.Guard)
 	wait := f.Decision.RetryAfter
-	if f.Reason == nethttpmw.ReasonUnavailable {
+	if f.Reason == pipeline.ReasonUnavailable {
 		wait = f.RetryAfter()
 	}
 	if d.now().Sub(time.Unix(s.Came, 0))+wait > d.o.MaxAge {
@@ -104,7 +104,7 @@ func (d *Requests) finish(ctx context.Context, task string, s *stored, w *record
 	if w.status >= http.StatusInternalServerError {
 		return fmt.Errorf("deferred: the handler answered with status %d", w.status)
 	}
-	outcome := nethttpmw.KeepResponse(w.status, w.sent, w.body, d.o.MaxAnswer)
+	outcome := pipeline.KeepResponse(w.status, w.sent, w.body, d.o.MaxAnswer)
 	err := d.keep(ctx, task, s, outcome)
 	if errors.Is(err, core.ErrInvalid) { // longer than a result of the queue
 		outcome.Incomplete, outcome.Body = true, nil

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // gate is a guard that refuses for a moment, until the test opens it.
@@ -84,7 +85,7 @@ func newWorld(t *testing.T, b redistest.Backend, o delay.Options, change func(*d
 		_, _ = io.WriteString(to, "made")
 	})
 	mux := http.NewServeMux()
-	rule := nethttpmw.Rule{Guard: w.gate, Who: keyfuncs.Const("all"), Defer: w.requests}
+	rule := pipeline.Rule{Guard: w.gate, Who: keyfuncs.Const("all"), Defer: w.requests}
 	mux.Handle("POST /exports", nethttpmw.HTTP(rule)(through(&w.inside, http.HandlerFunc(w.serve))))
 	mux.Handle("/deferred/{id}", w.requests)
 	w.app = through(&w.outside, login(mux))

@@ -12,15 +12,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func Example_rollout() {
 	gate, perIP, _ := rules()
 	r := gin.New()
 
-	try := nethttpmw.Shadow()
+	try := pipeline.Shadow()
 	tighter := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "tighter", limit.PerMinute(60)),
 		Who:     keyfuncs.IP(),

@@ -1,5 +1,5 @@
 // Package echomw puts guards in front of routes of echo v4; package echov5mw is for v5. It only translates:
-// package [nethttpmw] describes the rules, the answers and how attempts are settled.
+// package [pipeline] describes the rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/echomw"
 //
@@ -33,11 +33,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
-// Rule says which guard decides and how an attempt is made from a request. It is [nethttpmw.Rule].
-type Rule = nethttpmw.Rule
+// Rule says which guard decides and how an attempt is made from a request. It is [pipeline.Rule].
+type Rule = pipeline.Rule
 
 // Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one
 // route. It answers a refused request, and the handler does not run. It panics on rules that cannot work.
@@ -49,13 +49,13 @@ type Rule = nethttpmw.Rule
 // around it to see. That middleware cannot map the error to another answer, because the request is already
 // answered: map errors inside the rules or in the HTTPErrorHandler, and check Committed first, as echo's
 // documentation asks. Rules that do not depend on how a request ends, such as plain rate limits, leave
-// errors alone. Where the answer is held back (see [nethttpmw.Passage.Watch]), Echo does not return the
+// errors alone. Where the answer is held back (see [pipeline.Passage.Watch]), Echo does not return the
 // error, because middleware.Timeout would drop the answer.
-func Echo(rules ...Rule) echo.MiddlewareFunc { return Follow(nethttpmw.NewPipeline(rules...)) }
+func Echo(rules ...Rule) echo.MiddlewareFunc { return Follow(pipeline.New(rules...)) }
 
-// Follow is [Echo] for rules that may change while requests are served: see [nethttpmw.Follow].
-func Follow(s nethttpmw.Source) echo.MiddlewareFunc {
-	nethttpmw.MustFollow(s)
+// Follow is [Echo] for rules that may change while requests are served: see [pipeline.Follow].
+func Follow(s pipeline.Source) echo.MiddlewareFunc {
+	pipeline.MustFollow(s)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			p := s.Pipeline()
@@ -98,7 +98,7 @@ func Follow(s nethttpmw.Source) echo.MiddlewareFunc {
 
 // watch passes what is written through the rules, below echo.Response, so that they also see what is written
 // past it. restore undoes that.
-func watch(response *echo.Response, passage *nethttpmw.Passage) (restore func()) {
+func watch(response *echo.Response, passage *pipeline.Passage) (restore func()) {
 	around := response.Writer
 	watched := passage.Watch(around)
 	response.Writer = watched
@@ -124,31 +124,31 @@ func errorStatus(err error) int {
 
 // Page returns the echo handler of a page, such as that of deferred.Requests, on which keyfuncs.User and the
 // like find what middlewares have set.
-func Page(p nethttpmw.Page) echo.HandlerFunc {
+func Page(p pipeline.Page) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		p.ServePage(c.Response(), &keyfuncs.Request{Request: c.Request(), Facts: facts{c}})
 		return nil
 	}
 }
 
-// Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
+// Decision returns what the named guard decided about the request: see [pipeline.Decision].
 func Decision(c echo.Context, guard string) (core.Decision, bool) {
-	return nethttpmw.Decision(c.Request().Context(), guard)
+	return pipeline.Decision(c.Request().Context(), guard)
 }
 
 // Take hands the decision of the named guard to the handler, which must settle it in place of the rule. It
-// takes no units: see [nethttpmw.Take].
+// takes no units: see [pipeline.Take].
 func Take(c echo.Context, guard string) (core.Decision, bool) {
-	return nethttpmw.Take(c.Request().Context(), guard)
+	return pipeline.Take(c.Request().Context(), guard)
 }
 
 // TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room: see
-// [nethttpmw.TokenOf].
-func TokenOf(c echo.Context, guard string) string { return nethttpmw.TokenOf(c.Request(), guard) }
+// [pipeline.TokenOf].
+func TokenOf(c echo.Context, guard string) string { return pipeline.TokenOf(c.Request(), guard) }
 
-// Spend adds to what the request has really cost under the named rate limit: see [nethttpmw.Spend].
+// Spend adds to what the request has really cost under the named rate limit: see [pipeline.Spend].
 func Spend(c echo.Context, guard string, n int64) error {
-	return nethttpmw.Spend(c.Request().Context(), guard, n)
+	return pipeline.Spend(c.Request().Context(), guard, n)
 }
 
 // facts is what echo knows about a request.

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestAnAllowedRequestCostsFewAllocations: an adapter only translates, so a limit costs a request hardly more
@@ -19,7 +19,7 @@ import (
 func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
 	const most = 5
 	guard := limit.NewFixedWindow(core.NewMemory(), "site", limit.PerDay(10_000))
-	rule := nethttpmw.Rule{Guard: guard, Who: func(r *keyfuncs.Request) (string, error) { return r.Host, nil }}
+	rule := pipeline.Rule{Guard: guard, Who: func(r *keyfuncs.Request) (string, error) { return r.Host, nil }}
 	handler := echomw.Echo(rule)(func(echo.Context) error { return nil })
 	r, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
 	c := echo.New().NewContext(r, w) // a server takes contexts from a pool

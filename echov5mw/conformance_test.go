@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -96,4 +96,4 @@ func (x *exchange) Take(guard string) (core.Decision, bool)     { return echov5m
 
 func (x *exchange) Spend(guard string, n int64) error { return echov5mw.Spend(x.c, guard, n) }
 
-func (x *exchange) Page(p nethttpmw.Page) { x.err = echov5mw.Page(p)(x.c) }
+func (x *exchange) Page(p pipeline.Page) { x.err = echov5mw.Page(p)(x.c) }

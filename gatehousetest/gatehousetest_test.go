@@ -20,13 +20,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func get() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
 
 // apps are the same limit in each framework.
 func apps(gate *core.Engine) map[string]http.Handler {
-	perIP := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(3)), Who: keyfuncs.IP()}
+	perIP := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(3)), Who: keyfuncs.IP()}
 	g := gin.New()
 	g.Use(ginmw.Gin(perIP))
 	g.GET("/", func(c *gin.Context) { c.Status(http.StatusOK) })

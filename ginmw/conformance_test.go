@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func TestMain(m *testing.M) {
@@ -86,4 +86,4 @@ func (e exchange) Take(guard string) (core.Decision, bool)     { return ginmw.Ta
 
 func (e exchange) Spend(guard string, n int64) error { return ginmw.Spend(e.c, guard, n) }
 
-func (e exchange) Page(p nethttpmw.Page) { ginmw.Page(p)(e.c) }
+func (e exchange) Page(p pipeline.Page) { ginmw.Page(p)(e.c) }

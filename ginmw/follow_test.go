@@ -12,15 +12,15 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // changing is a source whose pipeline a test changes.
 type changing struct {
-	atomic.Pointer[nethttpmw.Pipeline]
+	atomic.Pointer[pipeline.Pipeline]
 }
 
-func (c *changing) Pipeline() *nethttpmw.Pipeline { return c.Load() }
+func (c *changing) Pipeline() *pipeline.Pipeline { return c.Load() }
 
 // TestFollowedRulesChange: a route that was mounted once passes the rules of the moment.
 func TestFollowedRulesChange(t *testing.T) {
@@ -28,7 +28,7 @@ func TestFollowedRulesChange(t *testing.T) {
 	var rules changing
 	change := func(name string, most int64) {
 		guard := limit.NewFixedWindow(gate, name, limit.PerHour(most))
-		rules.Store(nethttpmw.NewPipeline(nethttpmw.Rule{Guard: guard, Who: keyfuncs.IP()}))
+		rules.Store(pipeline.New(pipeline.Rule{Guard: guard, Who: keyfuncs.IP()}))
 	}
 	change("first", 1)
 	gin.SetMode(gin.ReleaseMode)

@@ -1,4 +1,4 @@
-// Package ginmw puts guards in front of gin routes. It only translates: package [nethttpmw] describes the
+// Package ginmw puts guards in front of gin routes. It only translates: package [pipeline] describes the
 // rules, the answers and how attempts are settled.
 //
 //	import ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
@@ -34,11 +34,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
-// Rule says which guard decides and how an attempt is made from a request. It is [nethttpmw.Rule].
-type Rule = nethttpmw.Rule
+// Rule says which guard decides and how an attempt is made from a request. It is [pipeline.Rule].
+type Rule = pipeline.Rule
 
 // Gin returns a middleware that guards routes with the rules, for gin.Engine.Use, for a group or for one
 // route. It answers and aborts a refused request. It panics on rules that cannot work.
@@ -47,11 +47,11 @@ type Rule = nethttpmw.Rule
 // with c.Error and does not answer counts as 500. A status that the handler set with c.Status, but did not
 // send, counts as the answer's. Mounted with Use on the engine, rules also see requests that match no
 // route, on which keyfuncs.Route and keyfuncs.Param find nothing.
-func Gin(rules ...Rule) gin.HandlerFunc { return Follow(nethttpmw.NewPipeline(rules...)) }
+func Gin(rules ...Rule) gin.HandlerFunc { return Follow(pipeline.New(rules...)) }
 
-// Follow is [Gin] for rules that may change while requests are served: see [nethttpmw.Follow].
-func Follow(s nethttpmw.Source) gin.HandlerFunc {
-	nethttpmw.MustFollow(s)
+// Follow is [Gin] for rules that may change while requests are served: see [pipeline.Follow].
+func Follow(s pipeline.Source) gin.HandlerFunc {
+	pipeline.MustFollow(s)
 	return func(c *gin.Context) {
 		passed := false
 		defer func() {
@@ -163,30 +163,30 @@ func (w atOnce) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Page returns the gin handler of a page, such as that of deferred.Requests, on which keyfuncs.User and the
 // like find what middlewares have set.
-func Page(p nethttpmw.Page) gin.HandlerFunc {
+func Page(p pipeline.Page) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		p.ServePage(c.Writer, &keyfuncs.Request{Request: c.Request, Facts: facts{c}})
 	}
 }
 
-// Decision returns what the named guard decided about the request: see [nethttpmw.Decision].
+// Decision returns what the named guard decided about the request: see [pipeline.Decision].
 func Decision(c *gin.Context, guard string) (core.Decision, bool) {
-	return nethttpmw.Decision(c.Request.Context(), guard)
+	return pipeline.Decision(c.Request.Context(), guard)
 }
 
 // Take hands the decision of the named guard to the handler, which must settle it in place of the rule. It
-// takes no units: see [nethttpmw.Take].
+// takes no units: see [pipeline.Take].
 func Take(c *gin.Context, guard string) (core.Decision, bool) {
-	return nethttpmw.Take(c.Request.Context(), guard)
+	return pipeline.Take(c.Request.Context(), guard)
 }
 
 // TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room: see
-// [nethttpmw.TokenOf].
-func TokenOf(c *gin.Context, guard string) string { return nethttpmw.TokenOf(c.Request, guard) }
+// [pipeline.TokenOf].
+func TokenOf(c *gin.Context, guard string) string { return pipeline.TokenOf(c.Request, guard) }
 
-// Spend adds to what the request has really cost under the named rate limit: see [nethttpmw.Spend].
+// Spend adds to what the request has really cost under the named rate limit: see [pipeline.Spend].
 func Spend(c *gin.Context, guard string, n int64) error {
-	return nethttpmw.Spend(c.Request.Context(), guard, n)
+	return pipeline.Spend(c.Request.Context(), guard, n)
 }
 
 // facts is what gin knows about a request.

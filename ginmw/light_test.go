@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestAnAllowedRequestCostsFewAllocations: an adapter only translates, so a limit costs a request no more
@@ -20,7 +20,7 @@ func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
 	const most = 4
 	gin.SetMode(gin.ReleaseMode)
 	guard := limit.NewFixedWindow(core.NewMemory(), "site", limit.PerDay(10_000))
-	rule := nethttpmw.Rule{Guard: guard, Who: func(r *keyfuncs.Request) (string, error) { return r.Host, nil }}
+	rule := pipeline.Rule{Guard: guard, Who: func(r *keyfuncs.Request) (string, error) { return r.Host, nil }}
 	middleware := ginmw.Gin(rule)
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	c, _ := gin.CreateTestContext(httptest.NewRecorder()) // a server takes contexts from a pool

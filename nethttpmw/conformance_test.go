@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -126,4 +127,4 @@ func (e exchange) Spend(guard string, n int64) error {
 	return nethttpmw.Spend(e.r.Context(), guard, n)
 }
 
-func (e exchange) Page(p nethttpmw.Page) { p.ServePage(e.w, &keyfuncs.Request{Request: e.r}) }
+func (e exchange) Page(p pipeline.Page) { p.ServePage(e.w, &keyfuncs.Request{Request: e.r}) }

@@ -5,6 +5,7 @@ import (
 	"net/http/httputil"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // HTTP returns a middleware that guards net/http handlers with the rules. It panics on rules that cannot
@@ -17,12 +18,12 @@ import (
 // A httputil.ReverseProxy empties the header when its upstream sends an informational answer, such as 103.
 // The final answer has the RateLimit fields all the same if the proxy is the handler that is wrapped, or if a
 // rule depends on the response.
-func HTTP(rules ...Rule) func(http.Handler) http.Handler { return Follow(NewPipeline(rules...)) }
+func HTTP(rules ...Rule) func(http.Handler) http.Handler { return Follow(pipeline.New(rules...)) }
 
 // Follow is [HTTP] for rules that may change while requests are served: each request passes the pipeline that
 // the source has when it arrives, and is settled by it. It panics on a nil source.
-func Follow(s Source) func(http.Handler) http.Handler {
-	MustFollow(s)
+func Follow(s pipeline.Source) func(http.Handler) http.Handler {
+	pipeline.MustFollow(s)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("gatehouse: nethttpmw.HTTP has a nil handler: pass the handler to run")
@@ -37,7 +38,7 @@ func Follow(s Source) func(http.Handler) http.Handler {
 			defer passage.Abort() // has an effect only if the handler panics
 			watch := passage.Watch
 			if proxies {
-				watch = passage.watchHints
+				watch = passage.WatchHints
 			}
 			next.ServeHTTP(watch(w), r.WithContext(passage.Context()))
 			passage.Leave(http.StatusOK)

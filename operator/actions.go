@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // target is a guard or a tool with its operations.
@@ -20,7 +20,7 @@ type target struct {
 	Kind    string   `json:"kind"`
 	Actions []string `json:"actions"`
 	// Rollout is the rollout of the guard's rule, if any.
-	Rollout *nethttpmw.Rollout `json:"-"`
+	Rollout *pipeline.Rollout `json:"-"`
 
 	settings   []kit.Detail
 	guard      named
@@ -121,7 +121,7 @@ func undoAll(ctx context.Context, in kit.Input, all []undoing) (done []pair, err
 }
 
 // allRules returns the rules of the options.
-func allRules(o Options) []nethttpmw.Rule {
+func allRules(o Options) []pipeline.Rule {
 	all := slices.Clone(o.Rules)
 	for _, list := range o.Lists {
 		all = append(all, list.Rules...)
@@ -194,7 +194,7 @@ func (all *targets) add(g named) *target {
 }
 
 // addRollout makes the target show the rollout of one of its guard's rules.
-func (t *target) addRollout(r *nethttpmw.Rollout) {
+func (t *target) addRollout(r *pipeline.Rollout) {
 	if r == nil || r == t.Rollout {
 		return
 	}
@@ -241,7 +241,7 @@ func operationsOf(g named) (all []kit.Operation) {
 	return all
 }
 
-func rolloutOperations(r *nethttpmw.Rollout) []kit.Operation {
+func rolloutOperations(r *pipeline.Rollout) []kit.Operation {
 	percentages := []kit.Field{
 		{Name: "enabled", Kind: kit.FieldPercent, Required: true,
 			Hint: "percent of the clients that the rule counts, such as 100"},

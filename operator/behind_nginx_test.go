@@ -10,16 +10,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestChangesBehindAProxyThatDropsThePort: on plain http with a port behind nginx's "Host $host" each change was
 // refused as one of another site, and nothing said why.
 func TestChangesBehindAProxyThatDropsThePort(t *testing.T) {
 	gate := core.NewMemory(core.WithObserver(guardtest.Ignore{}))
-	rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(9)), Who: keyfuncs.IP()}
-	options := operator.Options{Rules: []nethttpmw.Rule{rule},
+	rule := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(9)), Who: keyfuncs.IP()}
+	options := operator.Options{Rules: []pipeline.Rule{rule},
 		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "sue", nil }}
 	change := func(host, origin string, origins ...string) *httptest.ResponseRecorder {
 		options.Origins = origins

@@ -3,7 +3,7 @@
 // reset a limit, lift a ban, restock or close a sale, roll out a rule.
 //
 //	ops := operator.New(operator.Options{
-//		Rules: []nethttpmw.Rule{perIP, vote, buy},
+//		Rules: []pipeline.Rule{perIP, vote, buy},
 //		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 //			return staff.May(r.Context(), a.Guard, a.Name)
 //		},

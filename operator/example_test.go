@@ -16,19 +16,19 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // The operator's pages behind the application's login. Support may look; only administrators may change
 // something.
 func Example() {
 	gate := core.NewMemory()
-	perIP := nethttpmw.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
+	perIP := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)),
 		Who: keyfuncs.IP()}
 
 	ops := operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{perIP},
+		Rules: []pipeline.Rule{perIP},
 		Authorize: func(r *keyfuncs.Request, a operator.Action) (string, error) {
 			user, role := r.Header.Get("X-User"), r.Header.Get("X-Role") // what the login in front has stored
 			if role != "administrator" && (role != "support" || a.Changes) {

@@ -12,8 +12,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestThePageShowsWhoIsLimited, and leads to the next step without typing a name.
@@ -22,13 +22,13 @@ func TestThePageShowsWhoIsLimited(t *testing.T) {
 	figures := new(operator.Figures)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(figures),
 		core.WithDeadline(10*time.Second))
-	rule := nethttpmw.Rule{
+	rule := pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(2)), Who: keyfuncs.User("uid"),
 		Bans: bans.New(gate, "bans", bans.Options{}),
 	}
 	denied := ""
 	d := &desk{T: t, Handler: operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{rule}, Figures: figures,
+		Rules: []pipeline.Rule{rule}, Figures: figures,
 		Authorize: func(_ *keyfuncs.Request, a operator.Action) (string, error) {
 			if denied != "" && a.Name == denied {
 				return "", http.ErrNotSupported

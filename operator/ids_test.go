@@ -11,20 +11,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestOperatorsNameOperationsAsClientsDo: a rule joins the ID that a client sends with the actor, and the
 // operator knows only what the client has sent.
 func TestOperatorsNameOperationsAsClientsDo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		rule := nethttpmw.Rule{
+		rule := pipeline.Rule{
 			Guard: idempotency.New(guardtest.NewEngine(b), "once", idempotency.Options{}),
 			Who:   keyfuncs.Header("X-User"), ID: keyfuncs.IdempotencyKey(),
 		}
 		ran := 0
 		app := nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
 		d := &desk{T: t, Handler: operator.New(operator.Options{
-			Rules:     []nethttpmw.Rule{rule},
+			Rules:     []pipeline.Rule{rule},
 			Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 		})}
 		order := func() {

@@ -17,20 +17,21 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestAClientIsLetInAgainInOneStep: unban said done, and the limit went on to refuse them for an hour.
 func TestAClientIsLetInAgainInOneStep(t *testing.T) {
 	for _, at := range []string{"site", "bans"} {
 		gate := gatehousetest.New(t)
-		rule := nethttpmw.Rule{
+		rule := pipeline.Rule{
 			Guard: limit.NewSlidingWindow(gate.Engine, "site", limit.PerHour(2)), Who: keyfuncs.IP(),
 			Bans: bans.New(gate.Engine, "bans", bans.Options{Refusals: 1, First: time.Minute}),
 		}
 		app := nethttpmw.HTTP(rule)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		changes := 0
 		pages := operator.New(operator.Options{
-			Rules:     []nethttpmw.Rule{rule},
+			Rules:     []pipeline.Rule{rule},
 			Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 			Audit:     func(context.Context, operator.Event) error { changes++; return nil },
 		})

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // list is the list of guards as JSON, and what the page is made of.
@@ -212,7 +212,7 @@ var outages = map[core.Outage]string{
 	core.FailClosed: "refuses (503)", core.FailOpen: "lets pass", core.FailLocal: "counts in each process",
 }
 
-func (h *Handler) ruleOf(rule *nethttpmw.Rule) ruleShown {
+func (h *Handler) ruleOf(rule *pipeline.Rule) ruleShown {
 	t := h.targets.named(rule.Guard.Name())
 	s := ruleShown{Guard: t.Name, Kind: t.Kind}
 	add := func(name, text string) {
@@ -252,7 +252,7 @@ func (h *Handler) ruleOf(rule *nethttpmw.Rule) ruleShown {
 	return s
 }
 
-func listsOf(rule *nethttpmw.Rule) string {
+func listsOf(rule *pipeline.Rule) string {
 	var all []string
 	if rule.Deny != nil {
 		all = append(all, "denies some")
@@ -263,7 +263,7 @@ func listsOf(rule *nethttpmw.Rule) string {
 	return strings.Join(all, ", ")
 }
 
-func rolloutText(r nethttpmw.RolloutReport) string {
+func rolloutText(r pipeline.RolloutReport) string {
 	if !r.On {
 		return "switched off"
 	}

@@ -20,13 +20,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // Options configures [New].
 type Options struct {
 	// Rules are the application's rules. The handler shows their guards, their bans and their rollouts.
-	Rules []nethttpmw.Rule
+	Rules []pipeline.Rule
 	// Lists are further lists of rules, by name, such as those of a file of rules.
 	Lists []List
 	// Guards are further guards to show, such as those that no route uses.
@@ -63,7 +63,7 @@ type List struct {
 	// Name is the name of the list, for people.
 	Name string
 	// Rules are the rules.
-	Rules []nethttpmw.Rule
+	Rules []pipeline.Rule
 }
 
 // Action is what an operator asks for.
@@ -132,7 +132,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServePage(w, &keyfuncs.Request{Request: r})
 }
 
-// ServePage implements [nethttpmw.Page], for the functions Page of the adapters to frameworks.
+// ServePage implements [pipeline.Page], for the functions Page of the adapters to frameworks.
 func (h *Handler) ServePage(w http.ResponseWriter, r *keyfuncs.Request) {
 	if err := h.origins.Check(r.Request); err != nil {
 		h.fail(w, r, http.StatusForbidden, otherSite(r.Request))

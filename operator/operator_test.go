@@ -25,8 +25,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -42,7 +42,7 @@ type desk struct {
 	sale    *seckill.Guard
 	packet  *redpacket.Guard
 	once    *idempotency.Guard
-	rollout *nethttpmw.Rollout
+	rollout *pipeline.Rollout
 
 	mu     sync.Mutex
 	events []operator.Event
@@ -63,10 +63,10 @@ func newDesk(t *testing.T, b redistest.Backend, options ...core.Option) *desk {
 		sale:    seckill.New(gate, "sale", seckill.Options{}),
 		packet:  redpacket.New(gate, "packet", redpacket.Options{}),
 		once:    idempotency.New(gate, "once", idempotency.Options{}),
-		rollout: new(nethttpmw.Rollout),
+		rollout: new(pipeline.Rollout),
 	}
 	d.Handler = operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{
+		Rules: []pipeline.Rule{
 			{Guard: d.limit, Who: keyfuncs.IP(), Bans: d.bans, Rollout: d.rollout},
 			{Guard: d.limit, Who: keyfuncs.IP(), Bans: d.bans, Rollout: d.rollout}, // mounted on another route
 			{Guard: d.votes, Who: keyfuncs.IP()},
@@ -484,8 +484,8 @@ func TestOperatorSetUpMistakes(t *testing.T) {
 	limit, twin := limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),
 		limit.NewSlidingWindow(other, "limit", limit.PerHour(2))
 	anybody := func(*keyfuncs.Request, operator.Action) (string, error) { return "", nil }
-	rule := func(r *nethttpmw.Rollout) nethttpmw.Rule {
-		return nethttpmw.Rule{Guard: limit, Who: keyfuncs.IP(), Rollout: r}
+	rule := func(r *pipeline.Rollout) pipeline.Rule {
+		return pipeline.Rule{Guard: limit, Who: keyfuncs.IP(), Rollout: r}
 	}
 	for want, o := range map[string]operator.Options{
 		"requires Options.Authorize": {Guards: []core.Guard{limit}},
@@ -493,7 +493,7 @@ func TestOperatorSetUpMistakes(t *testing.T) {
 		"nil guard":                  {Authorize: anybody, Guards: []core.Guard{nil}},
 		"two guards of different engines have the name": {Authorize: anybody, Guards: []core.Guard{limit, twin}},
 		"have different rollouts": {Authorize: anybody,
-			Rules: []nethttpmw.Rule{rule(nethttpmw.Shadow()), rule(nethttpmw.Shadow())}},
+			Rules: []pipeline.Rule{rule(pipeline.Shadow()), rule(pipeline.Shadow())}},
 	} {
 		func() {
 			defer func() {

@@ -16,8 +16,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // asBrowser makes a request accept pages.
@@ -201,7 +201,7 @@ func TestWhatIsShownMustBeThere(t *testing.T) {
 				}
 			}()
 			operator.New(operator.Options{
-				Rules: []nethttpmw.Rule{{Guard: permits}}, Shown: []operator.Action{a},
+				Rules: []pipeline.Rule{{Guard: permits}}, Shown: []operator.Action{a},
 				Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 				Audit:     func(context.Context, operator.Event) error { return nil },
 			})

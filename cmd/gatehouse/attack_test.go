@@ -14,13 +14,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // guarded serves a handler behind a limit.
 func guarded(t *testing.T, who keyfuncs.Func, limits ...limit.Limit) string {
 	t.Helper()
 	gate := core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler)))
-	rule := nethttpmw.Rule{Who: who, Guard: limit.NewSlidingWindow(gate, "site", limits[0], limits[1:]...)}
+	rule := pipeline.Rule{Who: who, Guard: limit.NewSlidingWindow(gate, "site", limits[0], limits[1:]...)}
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(nethttpmw.HTTP(rule)(ok))
 	t.Cleanup(server.Close)

@@ -19,6 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 var update = flag.Bool("update", false, "write what the commands of docs/command.md print into the page")
@@ -159,9 +160,9 @@ func pageApplication(t *testing.T) string {
 	var left atomic.Int64
 	left.Store(10)
 	var mux http.ServeMux
-	mux.Handle("GET /search", nethttpmw.HTTP(nethttpmw.Rule{
+	mux.Handle("GET /search", nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "search", limit.PerSecond(10)), Who: keyfuncs.IP()})(ok))
-	mux.Handle("GET /careless", nethttpmw.HTTP(nethttpmw.Rule{
+	mux.Handle("GET /careless", nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "careless", limit.PerMinute(10)),
 		Who:   keyfuncs.FirstOf(keyfuncs.Header("X-Forwarded-For"), keyfuncs.IP())})(ok))
 	mux.HandleFunc("POST /sales/shoe/orders", func(w http.ResponseWriter, r *http.Request) {

@@ -25,6 +25,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/attack"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // explainFlags are the flags of the command explain.
@@ -266,7 +267,7 @@ func (x *explainer) explain(ctx context.Context, name string) (explainedList, er
 }
 
 // watch replaces the guard and the bans of a rule by those that take nothing.
-func (x *explainer) watch(rule *nethttpmw.Rule) *watched {
+func (x *explainer) watch(rule *pipeline.Rule) *watched {
 	g := &watched{Guard: rule.Guard}
 	rule.Guard, rule.Defer = g, nil
 	bans := rule.Bans
@@ -276,7 +277,7 @@ func (x *explainer) watch(rule *nethttpmw.Rule) *watched {
 	}
 	g.live = x.live.Guard(g.Name())
 	if bans != nil {
-		if live, ok := x.live.Guard(bans.Name()).(nethttpmw.Bans); ok {
+		if live, ok := x.live.Guard(bans.Name()).(pipeline.Bans); ok {
 			rule.Bans = watchedBans{live}
 		}
 	}
@@ -284,14 +285,14 @@ func (x *explainer) watch(rule *nethttpmw.Rule) *watched {
 }
 
 // explainRule asks one rule, as if it were alone.
-func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *watched) (explainedRule, error) {
+func (x *explainer) explainRule(ctx context.Context, rule pipeline.Rule, g *watched) (explainedRule, error) {
 	says := explainedRule{Guard: g.Name(), Kind: x.config.Kind(g.Name()), Keys: []string{}}
 	r, err := x.flags.newRequest(ctx)
 	if err != nil {
 		return says, err
 	}
 	x.unmade = core.Event{}
-	passage, refusal := nethttpmw.NewPipeline(rule).Enter(&keyfuncs.Request{Request: r})
+	passage, refusal := pipeline.New(rule).Enter(&keyfuncs.Request{Request: r})
 	if g.err != nil {
 		return says, fmt.Errorf("ask Redis about guard %q: %w", g.Name(), g.err)
 	}
@@ -300,7 +301,7 @@ func (x *explainer) explainRule(ctx context.Context, rule nethttpmw.Rule, g *wat
 		says.Reason = refusal.Reason
 		if !g.asked {
 			says.Key, says.Function = x.unmade.Key, x.unmade.Function
-			if refusal.Reason == nethttpmw.ReasonNoKey {
+			if refusal.Reason == pipeline.ReasonNoKey {
 				says.Function = cmp.Or(says.Function, "a function of the program")
 				says.Try = givenBy(x.unmade.Function)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/accesslog"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // world is an engine without Redis whose clock is that of the log, with rules. It passes requests through the
@@ -41,7 +41,7 @@ type verdict struct {
 type worldMount struct {
 	list     string
 	pattern  string
-	pipeline *nethttpmw.Pipeline
+	pipeline *pipeline.Pipeline
 	// router finds the parameters of the route; nil: all requests pass the rules.
 	router *http.ServeMux
 	routed *http.Request // what the router has found last

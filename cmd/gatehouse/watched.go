@@ -91,16 +91,16 @@ type watchedBans struct {
 	}
 }
 
-// Name implements nethttpmw.Bans.
+// Name implements pipeline.Bans.
 func (b watchedBans) Name() string { return b.live.Name() }
 
 // Describe implements kit.Describer.
 func (b watchedBans) Describe() kit.Description { return kit.DescriptionOf(b.live) }
 
-// Check implements nethttpmw.Bans.
+// Check implements pipeline.Bans.
 func (b watchedBans) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return b.live.Check(ctx, a)
 }
 
-// Strike implements nethttpmw.Bans.
+// Strike implements pipeline.Bans.
 func (b watchedBans) Strike(context.Context, core.Attempt) (bool, error) { return false, nil }

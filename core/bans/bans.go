@@ -51,7 +51,7 @@ type Options struct {
 // any Period ban the actor; as many or fewer never do. Strikes during a ban do not lengthen it, and after a
 // ban the count starts at zero.
 //
-// Most applications set the Guard as the Bans option of a rule (nethttpmw.Rule.Bans), and the rule calls
+// Most applications set the Guard as the Bans option of a rule (pipeline.Rule.Bans), and the rule calls
 // Strike. As the guard of a rule, it refuses a banned actor with [core.ReasonBanned] and RetryAfter, and
 // takes nothing.
 //

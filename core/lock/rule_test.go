@@ -9,6 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestARuleWithALockCannotFailLocally: a lock that each process has for itself is none.
@@ -18,7 +19,7 @@ func TestARuleWithALockCannotFailLocally(t *testing.T) {
 		t.Errorf("the default is %v", outage)
 	}
 	guardtest.WantPanic(t, "core.FailLocal", func() {
-		nethttpmw.HTTP(nethttpmw.Rule{Guard: g, Who: keyfuncs.IP(), OnOutage: core.FailLocal,
+		nethttpmw.HTTP(pipeline.Rule{Guard: g, Who: keyfuncs.IP(), OnOutage: core.FailLocal,
 			What: func(*keyfuncs.Request) (string, error) { return "p", nil }})(http.NotFoundHandler())
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // inside sends requests to a handler without a network, so that attacks run by the clock of a bubble.
@@ -87,7 +88,7 @@ func TestAFixedWindowAdmitsNearlyTwiceItsLimit(t *testing.T) {
 
 func TestASlidingWindowHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		perIP := nethttpmw.Rule{Who: keyfuncs.IP(),
+		perIP := pipeline.Rule{Who: keyfuncs.IP(),
 			Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limit.PerMinute(100))}
 		a := newInside(t, nethttpmw.HTTP(perIP)(http.NotFoundHandler()),
 			Options{Admits: func(status int) bool { return status == http.StatusNotFound }})

@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // page is the standard refusal as a page.
@@ -37,8 +37,8 @@ func formsAsAccepted(s *scene) {
 	}
 	rule := claim(s.sale("sale", seckill.Sale{Stock: 1}))
 	app := s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-		{Method: http.MethodHead, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
+		{Method: http.MethodHead, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
 	}})
 	s.wantPosts(app, thing, []string{"X-User: bob"}, 200)
 	for accept, want := range map[string]string{
@@ -74,16 +74,16 @@ func formsAsAccepted(s *scene) {
 
 func textsOfTheRule(s *scene) {
 	rule := claim(seckill.New(s.gate, "sale", seckill.Options{}))
-	rule.Texts = func(r *http.Request, refusal *nethttpmw.Refusal) nethttpmw.Text {
+	rule.Texts = func(r *http.Request, refusal *pipeline.Refusal) pipeline.Text {
 		switch r.Header.Get("Accept-Language") {
 		case "de":
-			return nethttpmw.Text{Title: "Noch nicht", Detail: "<b>" + string(refusal.Reason) + "</b>", Lang: "de"}
+			return pipeline.Text{Title: "Noch nicht", Detail: "<b>" + string(refusal.Reason) + "</b>", Lang: "de"}
 		case "half":
-			return nethttpmw.Text{Detail: "halb"}
+			return pipeline.Text{Detail: "halb"}
 		case "panic":
 			panic("lost")
 		}
-		return nethttpmw.Text{}
+		return pipeline.Text{}
 	}
 	ran := false
 	app := s.framework.Build(onThings(func(Context) { ran = true }, rule))
@@ -118,7 +118,7 @@ func textsOfTheRule(s *scene) {
 func write(w http.ResponseWriter, body string) { _, _ = w.Write([]byte(body)) }
 
 // hook is an application's own answer.
-type hook = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal)
+type hook = func(http.ResponseWriter, *http.Request, *pipeline.Refusal)
 
 var standardRefusal = golden{http.StatusTooManyRequests, "60", limited}
 var ownRefusal = golden{http.StatusTeapot, "60", "own limited"}
@@ -130,49 +130,49 @@ var ownAnswers = []struct {
 	want   golden
 	panics any
 }{
-	{"written", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+	{"written", func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 		write(w, "own "+string(refusal.Reason))
 	}, ownRefusal, nil},
-	{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) { write(w, "own") },
+	{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) { write(w, "own") },
 		golden{http.StatusOK, "60", "own"}, nil},
 	{"without a body", func(w http.ResponseWriter, _ *http.Request,
-		_ *nethttpmw.Refusal) {
+		_ *pipeline.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 	},
 		golden{http.StatusTeapot, "60", ""}, nil},
-	{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+	{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			panic(err)
 		}
 		write(w, "own limited")
 	}, ownRefusal, nil},
-	{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *nethttpmw.Refusal) {
+	{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *pipeline.Refusal) {
 		w.Header().Set("Content-Type", "text/plain") // else there is a body
 		http.Redirect(w, r, "/wait", http.StatusSeeOther)
 	}, golden{http.StatusSeeOther, "60", ""}, nil},
-	{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+	{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
 		w.Header().Set("Retry-After", fmt.Sprint(2*refusal.RetryAfter().Seconds()))
 		w.WriteHeader(http.StatusTeapot)
 	}, golden{http.StatusTeapot, "120", ""}, nil},
-	{"nothing written", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {}, standardRefusal, nil},
-	{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+	{"nothing written", func(http.ResponseWriter, *http.Request, *pipeline.Refusal) {}, standardRefusal, nil},
+	{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
 		w.Header().Set("Content-Type", "text/css")
 	}, standardRefusal, nil},
-	{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) { refusal.Reply(w, r) },
+	{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *pipeline.Refusal) { refusal.Reply(w, r) },
 		standardRefusal, nil},
 	{"Answer, once more", func(w http.ResponseWriter, r *http.Request,
-		refusal *nethttpmw.Refusal) {
+		refusal *pipeline.Refusal) {
 		refusal.Answer(w, r)
 	}, standardRefusal, nil},
-	{"panic", func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }, golden{}, "lost"},
+	{"panic", func(http.ResponseWriter, *http.Request, *pipeline.Refusal) { panic("lost") }, golden{}, "lost"},
 	{"panic to abort", func(http.ResponseWriter, *http.Request,
-		*nethttpmw.Refusal) {
+		*pipeline.Refusal) {
 		panic(http.ErrAbortHandler)
 	},
 		golden{}, http.ErrAbortHandler},
-	{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *nethttpmw.Refusal) {
+	{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
@@ -224,7 +224,7 @@ func answersOfTheRule(s *scene) {
 
 func answersOfTheRuleSeesTheDecision(s *scene) {
 	rule := vote(votes.New(s.gate, "vote", votes.Options{}))
-	rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *nethttpmw.Refusal) {
+	rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *pipeline.Refusal) {
 		w.WriteHeader(refusal.Status)
 		write(w, strings.Join(votes.Choices(refusal.Decision), ",")+" "+r.Method)
 	}
@@ -239,7 +239,7 @@ func answersOfTheRuleSeesTheDecision(s *scene) {
 func answersOfTheRuleWithTheFrameworksRecoverer(s *scene) {
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
-	refused.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) { panic("lost") }
+	refused.Answer = func(http.ResponseWriter, *http.Request, *pipeline.Refusal) { panic("lost") }
 	ran := false
 	app := onThings(func(c Context) { ran = true; ok(c) }, vote(votes), refused)
 	app.Recover = RecoverOutside

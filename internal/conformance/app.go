@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // A Framework is a web framework with its adapter.
@@ -15,7 +15,7 @@ type Framework struct {
 	// Build makes an application with the framework and the adapter, as their user would.
 	Build func(App) http.Handler
 	// Mount makes the adapter's middleware and discards it. It is for rules that must panic.
-	Mount func(rules ...nethttpmw.Rule)
+	Mount func(rules ...pipeline.Rule)
 	// PerIP makes an application with the adapter's PerIP in front of GET /, which replies "ok". Nil: it
 	// has none.
 	PerIP func(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler
@@ -47,7 +47,7 @@ type App struct {
 	// Recover says where to mount the framework's own recoverer.
 	Recover Recover
 	// Use has the rules of each middleware around the whole application, the outermost middleware first.
-	Use [][]nethttpmw.Rule
+	Use [][]pipeline.Rule
 	// Routes are the routes.
 	Routes []Route
 }
@@ -76,7 +76,7 @@ type Route struct {
 	// Method and Path say what the route matches. A path parameter is written {name}; Colons rewrites it.
 	Method, Path string
 	// Rules are those of one middleware on this route; without rules there is no middleware.
-	Rules []nethttpmw.Rule
+	Rules []pipeline.Rule
 	// Between, if set, is called by one more middleware between the rules and the handler.
 	Between func()
 	// Handler answers.
@@ -98,7 +98,7 @@ type Context interface {
 	// Spend is the adapter's function of that name.
 	Spend(guard string, n int64) error
 	// Page answers by a page, with the adapter's function of that name.
-	Page(p nethttpmw.Page)
+	Page(p pipeline.Page)
 }
 
 // Colons rewrites the path parameters for gin and echo: {poll} becomes :poll.

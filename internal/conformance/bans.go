@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // wantBodies posts once for each body, and wants it.
@@ -114,7 +114,7 @@ func noBansForWhatIsNoRefusalByTheGuard(s *scene) {
 func noBansForWhatTheServerIsToBlameFor(s *scene) {
 	shared := twoRefusals(s)
 	for _, c := range []struct {
-		rule   nethttpmw.Rule
+		rule   pipeline.Rule
 		bodies []string
 	}{
 		{claim(seckill.New(s.gate, "sale", seckill.Options{})), []string{notReady, notReady, notReady}},
@@ -136,7 +136,7 @@ func noBansForWhatTheServerIsToBlameFor(s *scene) {
 func aRuleGoesOnWithoutItsBans(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 	rule.Bans = bans.New(s.down(), "bans", bans.Options{Refusals: 1})
-	rule.NoKey = nethttpmw.NoKeySkip
+	rule.NoKey = pipeline.NoKeySkip
 	app := s.framework.Build(onThings(ok, rule))
 	s.wantBodies(app, asAnn, okBody, limited, limited, limited, limited)
 	s.wantBodies(app, []string{"X-User:"}, okBody)

@@ -10,36 +10,36 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // burstsStarveNobody lets one user send 500 requests at one moment, and nine others 42. The limit of a user
 // is 10, and what all users share has room for all 52 that fit. The process has heard of nobody.
 func burstsStarveNobody(s *scene) {
 	everybody := keyfuncs.Const("everybody")
-	perUser := func(s *scene) nethttpmw.Rule {
+	perUser := func(s *scene) pipeline.Rule {
 		return rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(10)))
 	}
 	s.sub("a limit behind the user's", func(s *scene) {
 		all := limit.NewSlidingWindow(s.gate, "organisation", limit.PerHour(100))
-		burst(s, perUser(s), nethttpmw.Rule{Guard: all, Who: everybody})
+		burst(s, perUser(s), pipeline.Rule{Guard: all, Who: everybody})
 	})
 	s.sub("a semaphore behind the user's limit", func(s *scene) {
 		permits := semaphore.New(s.gate, "exports", semaphore.Options{Max: 60})
-		burst(s, perUser(s), nethttpmw.Rule{Guard: permits, Who: keyfuncs.User(UserKey), What: everybody})
+		burst(s, perUser(s), pipeline.Rule{Guard: permits, Who: keyfuncs.User(UserKey), What: everybody})
 	})
 	s.sub("a budget of an organisation and its users, of which just 52 fit", func(s *scene) {
 		find := func(path []string) ([]budget.Limit, error) {
 			return []budget.Limit{{Max: []int64{52, 10}[len(path)-1], Window: time.Hour}}, nil
 		}
 		calls := budget.New(s.gate, "calls", budget.Options{Levels: []string{"org", "user"}, Find: find})
-		burst(s, nethttpmw.Rule{Guard: calls, Under: []keyfuncs.Func{keyfuncs.Const("acme")},
+		burst(s, pipeline.Rule{Guard: calls, Under: []keyfuncs.Func{keyfuncs.Const("acme")},
 			Who: keyfuncs.User(UserKey)})
 	})
 }
 
 // burst sends the requests over connections of their own.
-func burst(s *scene, rules ...nethttpmw.Rule) {
+func burst(s *scene, rules ...pipeline.Rule) {
 	srv := s.serve(s.framework.Build(onThings(ok, rules...)))
 	var mu sync.Mutex
 	passed, refused := map[string]int{}, map[string]string{}

@@ -8,23 +8,23 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestPipelineIsEnoughForAnAdapter: what the documentation of nethttpmw.Pipeline shows is all that an adapter
+// TestPipelineIsEnoughForAnAdapter: what the documentation of pipeline.Pipeline shows is all that an adapter
 // to another framework has to do.
 func TestPipelineIsEnoughForAnAdapter(t *testing.T) {
 	conformance.Run(t, conformance.Framework{
 		Build: build,
-		Mount: func(rules ...nethttpmw.Rule) { guard(rules...) },
+		Mount: func(rules ...pipeline.Rule) { guard(rules...) },
 	})
 }
 
 // guard is an adapter to net/http, as short as it can be.
-func guard(rules ...nethttpmw.Rule) func(http.Handler) http.Handler {
-	pipeline := nethttpmw.NewPipeline(rules...)
+func guard(rules ...pipeline.Rule) func(http.Handler) http.Handler {
+	pipeline := pipeline.New(rules...)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r})
@@ -102,15 +102,15 @@ func (e exchange) Reply(status int, body string) {
 }
 
 func (e exchange) Decision(guard string) (core.Decision, bool) {
-	return nethttpmw.Decision(e.r.Context(), guard)
+	return pipeline.Decision(e.r.Context(), guard)
 }
 
 func (e exchange) Take(guard string) (core.Decision, bool) {
-	return nethttpmw.Take(e.r.Context(), guard)
+	return pipeline.Take(e.r.Context(), guard)
 }
 
 func (e exchange) Spend(guard string, n int64) error {
-	return nethttpmw.Spend(e.r.Context(), guard, n)
+	return pipeline.Spend(e.r.Context(), guard, n)
 }
 
-func (e exchange) Page(p nethttpmw.Page) { p.ServePage(e.w, &keyfuncs.Request{Request: e.r}) }
+func (e exchange) Page(p pipeline.Page) { p.ServePage(e.w, &keyfuncs.Request{Request: e.r}) }

@@ -10,14 +10,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // forgedPreflightsGetNothing plays a route that takes any method: with a stock of 1 and a limit of 2, ten
 // forged preflights were told that they had bought it, and 0 were sold.
 func forgedPreflightsGetNothing(s *scene) {
 	handled := 0
-	app := func(rules ...nethttpmw.Rule) http.Handler {
+	app := func(rules ...pipeline.Rule) http.Handler {
 		return s.framework.Build(App{Routes: []Route{{Method: http.MethodOptions, Path: "/things/{thing}",
 			Rules: rules, Handler: func(c Context) { handled++; c.Reply(http.StatusCreated, "bought") }}}})
 	}
@@ -68,13 +68,13 @@ func pagesOfOtherOriginsRead(s *scene) {
 			settling := vote(votes.New(s.gate, "vote", votes.Options{Poll: votes.Poll{PerVoter: 9}}))
 			for _, c := range []struct {
 				name  string
-				rules []nethttpmw.Rule
+				rules []pipeline.Rule
 				from  string
 				want  []string
 			}{
-				{"plain", []nethttpmw.Rule{plain}, origin, exposed},
-				{"plain, no page", []nethttpmw.Rule{plain}, "Origin:", nil}, // the response is not looked at
-				{"settling", []nethttpmw.Rule{plain, settling}, origin, exposed},
+				{"plain", []pipeline.Rule{plain}, origin, exposed},
+				{"plain, no page", []pipeline.Rule{plain}, "Origin:", nil}, // the response is not looked at
+				{"settling", []pipeline.Rule{plain, settling}, origin, exposed},
 			} {
 				app := onThings(func(c Context) { // the CORS middleware, and the handler
 					c.Writer().Header().Set("Access-Control-Allow-Origin", "https://shop.example")

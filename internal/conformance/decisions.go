@@ -10,20 +10,20 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func decisionsAreFound(s *scene) {
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	var inHandler, after []bool
 	app := s.framework.Build(App{
-		Use: [][]nethttpmw.Rule{
+		Use: [][]pipeline.Rule{
 			{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(5)))},
 			{rate(limit.NewSlidingWindow(s.gate, "middle", limit.PerHour(7))),
 				rate(limit.NewSlidingWindow(s.gate, "second", limit.PerHour(9)))},
 		},
 		Routes: []Route{{
-			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{vote(votes)},
+			Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{vote(votes)},
 			Handler: func(c Context) {
 				for _, name := range []string{"outer", "middle", "second", "vote", "unheard-of"} {
 					d, found := c.Decision(name)
@@ -32,7 +32,7 @@ func decisionsAreFound(s *scene) {
 						s.Errorf("%s: %+v", name, d)
 					}
 					// The handler may pass the request's context on to what is not the framework's.
-					same, found := nethttpmw.Decision(c.Request().Context(), name)
+					same, found := pipeline.Decision(c.Request().Context(), name)
 					after = append(after, found && same.Attempt == d.Attempt)
 				}
 				if d, _ := c.Decision("outer"); d.Limit != 5 || d.Remaining != 4 {
@@ -173,7 +173,7 @@ func takenWaitsFromAnOuterMiddleware(s *scene) {
 	rule.What = keyfuncs.Const("all")
 	var taken core.Decision
 	app := onThings(takes(s, ok, &taken), rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(5))))
-	app.Use = [][]nethttpmw.Rule{{rule}}
+	app.Use = [][]pipeline.Rule{{rule}}
 	s.wantPosts(s.framework.Build(app), thing, nil, 200)
 	if status, err := purchase.Status(s.Context(), "all"); err != nil || status.Held != 1 {
 		s.Errorf("%+v, %v, want one unit held", status, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/deferred"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // refusalsRunLater where a rule says so: the client gets 202 and a page, and the request runs through the
@@ -116,7 +116,7 @@ func laterIsJudgedAlike(s *scene) {
 	})
 	rule := rate(g)
 	rule.Defer = requests
-	site := nethttpmw.Rule{
+	site := pipeline.Rule{
 		Guard: limit.NewSlidingWindow(s.gate, "site", limit.PerHour(1000)),
 		Who:   keyfuncs.IP(keyfuncs.TrustProxies("192.0.2.0/24"), keyfuncs.ReadHeader("CF-Connecting-IP")),
 	}
@@ -131,7 +131,7 @@ func laterIsJudgedAlike(s *scene) {
 		d, _ := c.Decision("site")
 		c.Reply(http.StatusCreated, d.Attempt.Actor+" "+c.Request().Host+" "+c.Request().Header.Get("If-Match"))
 	}, rule)
-	app.Use = [][]nethttpmw.Rule{{site}}
+	app.Use = [][]pipeline.Rule{{site}}
 	app.Routes = append(app.Routes, pageOf(requests))
 	built := s.framework.Build(app)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

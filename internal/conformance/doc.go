@@ -11,5 +11,5 @@
 // An [App] describes, independently of any framework, which routes exist, which rules guard them and what
 // their handlers do. The suite checks only what is visible from outside: the answers, byte by byte, which
 // handlers ran, and what the guards then say was taken. So it suits adapters to other frameworks too; the
-// package's own test runs it on the adapter that the documentation of nethttpmw.Pipeline shows.
+// package's own test runs it on the adapter that the documentation of pipeline.Pipeline shows.
 package conformance

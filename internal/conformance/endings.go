@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // ending is a way for a request to end.
@@ -39,7 +39,7 @@ type ending struct {
 	headers []string                        // headers of the request
 	around  func(http.Handler) http.Handler // what wraps the server's handler
 	// layout of the application; nil: the rules are on the route
-	layout func(handler func(Context), rules ...nethttpmw.Rule) App
+	layout func(handler func(Context), rules ...pipeline.Rule) App
 	// stops the server when the handler runs, which continues only then
 	stop func(*http.Server) error
 }
@@ -101,7 +101,7 @@ var endings = []ending{
 		panic("lost")
 	}, status: 404, counts: 404, cut: true},
 	{name: "goroutine ended", handler: func(Context) { runtime.Goexit() }, counts: 500, cut: true},
-	{name: "client gone, nothing written", handler: nothing, gone: true, counts: nethttpmw.StatusClientGone,
+	{name: "client gone, nothing written", handler: nothing, gone: true, counts: pipeline.StatusClientGone,
 		cut: true},
 	// A written status counts, whether or not the client gets it: a client that has closed one side of its
 	// connection still reads.
@@ -115,7 +115,7 @@ var endings = []ending{
 		handler: func(Context) { panic("lost") },
 		gone:    true, begun: true, counts: 200, cut: true},
 	{name: "client gone, then panic", handler: func(Context) { panic("lost") }, gone: true,
-		counts: nethttpmw.StatusClientGone, cut: true},
+		counts: pipeline.StatusClientGone, cut: true},
 	{name: "written by io.Copy", replay: "200 done", handler: func(c Context) {
 		_, _ = io.Copy(c.Writer(), strings.NewReader("done")) // the client is there
 	}, status: 200, counts: 200},
@@ -147,10 +147,10 @@ var endings = []ending{
 	// The client got 503, so it did not get what it asked for.
 	{name: "a timeout around the rules, too late", handler: reply(200, "done"), gone: true,
 		around: timeout(soon),
-		status: 503, counts: nethttpmw.StatusClientGone},
+		status: 503, counts: pipeline.StatusClientGone},
 	{name: "a timeout around the rules, too late, then panic", handler: func(Context) { panic("lost") },
 		gone:   true,
-		around: timeout(soon), status: 503, counts: nethttpmw.StatusClientGone},
+		around: timeout(soon), status: 503, counts: pipeline.StatusClientGone},
 	{name: "server shutting down", replay: "200 done", handler: reply(200, "done"), stop: shutdown, status: 200,
 		counts: 200},
 	{name: "server shutting down, 500", handler: reply(500, "no"), stop: shutdown, status: 500, counts: 500},
@@ -158,7 +158,7 @@ var endings = []ending{
 		stop:   (*http.Server).Close,
 		counts: 200, cut: true},
 	{name: "server closed, nothing written", handler: nothing, gone: true, stop: (*http.Server).Close,
-		counts: nethttpmw.StatusClientGone, cut: true},
+		counts: pipeline.StatusClientGone, cut: true},
 }
 
 // hijack answers past the server.
@@ -191,7 +191,7 @@ func (e ending) failed() bool { return e.counts >= 400 }
 
 // play ends a request in this way, on the one route that the rules guard. It returns after the settlement,
 // with what the client received. The route answers other methods as well, with 200.
-func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard response) {
+func (e ending) play(s *scene, rules ...pipeline.Rule) (app http.Handler, heard response) {
 	s.Helper()
 	entered, stopping, answered := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	handler := func(c Context) {
@@ -262,7 +262,7 @@ func (e ending) play(s *scene, rules ...nethttpmw.Rule) (app http.Handler, heard
 // taking is a rule and its expected result of an ending.
 type taking struct {
 	name  string
-	rule  func(s *scene) nethttpmw.Rule
+	rule  func(s *scene) pipeline.Rule
 	keeps func(ending) bool
 }
 
@@ -271,27 +271,27 @@ func always(ending) bool      { return true }
 func never(ending) bool       { return false }
 
 var takings = []taking{
-	{"a vote", func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) },
+	{"a vote", func(s *scene) pipeline.Rule { return vote(votes.New(s.gate, "vote", votes.Options{})) },
 		onSuccess},
-	{"a purchase", func(s *scene) nethttpmw.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) },
+	{"a purchase", func(s *scene) pipeline.Rule { return claim(s.sale("sale", seckill.Sale{Stock: 5})) },
 		onSuccess},
-	{"a share of a red packet", func(s *scene) nethttpmw.Rule {
+	{"a share of a red packet", func(s *scene) pipeline.Rule {
 		return claim(s.packet(redpacket.Packet{Total: 50, Shares: 5, Min: 10, Expires: time.Now().Add(time.Hour)}))
 	}, always},
-	{"an item of a quota", func(s *scene) nethttpmw.Rule {
+	{"an item of a quota", func(s *scene) pipeline.Rule {
 		rule := vote(s.quota(1, oneEra))
 		rule.Which = keyfuncs.Method() // so the second request is for another item
 		return rule
 	}, onSuccess},
 	{"a unit of a limit", limitOf(limit.PerHour(1)), always},
-	{"a unit of a limit that counts successes", func(s *scene) nethttpmw.Rule {
+	{"a unit of a limit that counts successes", func(s *scene) pipeline.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 		rule.Failed = func(status int) bool { return status >= 400 }
 		return rule
 	}, onSuccess},
-	{"a permit of a semaphore", func(s *scene) nethttpmw.Rule { return claim(s.semaphore(1)) }, never},
-	{"a lock", func(s *scene) nethttpmw.Rule { return claim(s.lock()) }, never},
-	{"a purchase that no failure undoes", func(s *scene) nethttpmw.Rule {
+	{"a permit of a semaphore", func(s *scene) pipeline.Rule { return claim(s.semaphore(1)) }, never},
+	{"a lock", func(s *scene) pipeline.Rule { return claim(s.lock()) }, never},
+	{"a purchase that no failure undoes", func(s *scene) pipeline.Rule {
 		rule := claim(s.sale("sale", seckill.Sale{Stock: 5}))
 		rule.Failed = func(int) bool { return false }
 		return rule

@@ -10,7 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func recoverersChangeNothing(s *scene) {
@@ -111,9 +111,9 @@ func refusedGetsNoFurther(s *scene) {
 	notes := &diary{}
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
 	app := s.framework.Build(App{
-		Use: [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2)))}},
+		Use: [][]pipeline.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(2)))}},
 		Routes: []Route{{
-			Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule},
+			Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule},
 			Between: func() { notes.note("middleware") },
 			Handler: func(c Context) { notes.note("handler"); ok(c) },
 		}},

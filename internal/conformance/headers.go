@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // wantFigures wants these RateLimit fields, one value per middleware that has figures.
@@ -37,15 +37,15 @@ func everyEndingHasHeaders(s *scene) {
 			api := rate(limit.NewSlidingWindow(s.gate, "api", limit.PerSecond(5), limit.PerHour(3),
 				limit.Per(4, 1500*time.Millisecond)))
 			votes := vote(votes.New(s.gate, "vote", votes.Options{}))
-			e.layout = func(handler func(Context), rules ...nethttpmw.Rule) App {
+			e.layout = func(handler func(Context), rules ...pipeline.Rule) App {
 				app := onThings(handler, rules...)
-				app.Use = [][]nethttpmw.Rule{{site}}
+				app.Use = [][]pipeline.Rule{{site}}
 				return app
 			}
 			_, heard := e.play(s, api, votes)
 			switch {
 			case heard.Response == nil:
-			case e.counts == nethttpmw.StatusClientGone, e.name == "hijacked":
+			case e.counts == pipeline.StatusClientGone, e.name == "hijacked":
 				s.wantFigures(heard.Header, nil, nil) // a handler outside the rules has answered
 			default:
 				s.wantFigures(heard.Header,
@@ -61,7 +61,7 @@ func figuresAddUp(s *scene) {
 	// Without a memory of refusals each rule is asked each time, however slow the machine is.
 	s.gate = newEngine(s.backend.Client, s.backend.Prefix, core.WithRefusalMemory(0))
 	s.clock(noon)
-	hour := func(name string, most int64) nethttpmw.Rule {
+	hour := func(name string, most int64) pipeline.Rule {
 		return rate(limit.NewSlidingWindow(s.gate, name, limit.PerHour(most)))
 	}
 	app := onThings(func(c Context) {
@@ -69,7 +69,7 @@ func figuresAddUp(s *scene) {
 		ok(c)
 	}, hour("route", 2), vote(votes.New(s.gate, "vote",
 		votes.Options{Poll: votes.Poll{PerVoter: 9}})), hour("last", 1))
-	app.Use = [][]nethttpmw.Rule{{hour("outer", 4), hour("second", 9)}, {hour("inner", 5)}}
+	app.Use = [][]pipeline.Rule{{hour("outer", 4), hour("second", 9)}, {hour("inner", 5)}}
 	handler := s.framework.Build(app)
 
 	around := []string{`"outer";q=4;w=3600, "second";q=9;w=3600`, `"inner";q=5;w=3600`}
@@ -110,7 +110,7 @@ func figuresAddUp(s *scene) {
 func nobodyIsToldToComeBackWhileNothingIsLeft(s *scene) {
 	s.clock(noon)
 	app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "route", limit.PerMinute(1))))
-	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
+	app.Use = [][]pipeline.Rule{{rate(limit.NewSlidingWindow(s.gate, "outer", limit.PerHour(3)))}}
 	handler := s.framework.Build(app)
 	for _, retry := range []string{"", "60", "3600", "3600"} {
 		header := send(handler, request(http.MethodPost, thing)).Result().Header
@@ -123,7 +123,7 @@ func nobodyIsToldToComeBackWhileNothingIsLeft(s *scene) {
 func figuresAddUpAndWhoIsNotCountedHasNone(s *scene) {
 	skipped, listed := rate(limit.NewSlidingWindow(s.gate, "user", limit.PerHour(3))),
 		rate(limit.NewSlidingWindow(s.gate, "listed", limit.PerHour(3)))
-	skipped.NoKey = nethttpmw.NoKeySkip
+	skipped.NoKey = pipeline.NoKeySkip
 	listed.Who = keyfuncs.IP()
 	listed.Allow = keyfuncs.NewList(keyfuncs.IP(), "192.0.2.0/24")
 	w := send(s.framework.Build(onThings(ok, skipped, listed)), request(http.MethodPost, thing, "X-User:"))
@@ -138,22 +138,22 @@ func headersAsTheRuleSays(s *scene) {
 	tenant := keyfuncs.Header("X-Tenant")
 	for _, c := range []struct {
 		name             string
-		headers          nethttpmw.Headers
+		headers          pipeline.Headers
 		policies, limits []string
 		legacy           bool
 	}{
-		{"the standard", nethttpmw.Headers{}, []string{policy}, []string{limits}, false},
-		{"hidden", nethttpmw.Headers{Hide: true}, nil, nil, false},
-		{"legacy", nethttpmw.Headers{Legacy: true}, []string{policy}, []string{limits}, true},
+		{"the standard", pipeline.Headers{}, []string{policy}, []string{limits}, false},
+		{"hidden", pipeline.Headers{Hide: true}, nil, nil, false},
+		{"legacy", pipeline.Headers{Legacy: true}, []string{policy}, []string{limits}, true},
 		{
-			"a unit", nethttpmw.Headers{Unit: "content-bytes"},
+			"a unit", pipeline.Headers{Unit: "content-bytes"},
 			[]string{`"limit";q=3;qu="content-bytes";w=60`}, []string{limits}, false,
 		},
 		{
-			"a partition key", nethttpmw.Headers{PartitionKey: tenant},
+			"a partition key", pipeline.Headers{PartitionKey: tenant},
 			[]string{policy + ";pk=:YWNtZQ==:"}, []string{limits + ";pk=:YWNtZQ==:"}, false,
 		},
-		{"no partition key found", nethttpmw.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy},
+		{"no partition key found", pipeline.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy},
 			[]string{limits}, false},
 	} {
 		s.sub(c.name, func(s *scene) {
@@ -182,13 +182,13 @@ func headersAsTheRuleSays(s *scene) {
 
 func legacyFieldsHaveRoomForOne(s *scene) {
 	s.clock(noon)
-	rule := func(name string, most int64, window time.Duration) nethttpmw.Rule {
+	rule := func(name string, most int64, window time.Duration) pipeline.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, name, limit.Per(most, window)))
 		rule.Headers.Legacy = true
 		return rule
 	}
 	app := onThings(ok, rule("route", 9, time.Hour), rule("route2", 4, time.Minute))
-	app.Use = [][]nethttpmw.Rule{{rule("outer", 6, time.Second)}, {rule("inner", 3, 2*time.Minute)}}
+	app.Use = [][]pipeline.Rule{{rule("outer", 6, time.Second)}, {rule("inner", 3, 2*time.Minute)}}
 	handler := s.framework.Build(app)
 	begun := time.Now().Unix()
 	for _, remaining := range []int64{2, 1, 0, 0} {
@@ -202,7 +202,7 @@ func headersAsTheRuleSaysOrForTheOneThatRefuses(s *scene) {
 		limitOf(limit.PerMinute(4))(s)
 	outer.Headers.Legacy, costly.Headers.Legacy = true, true
 	app := onThings(ok, costly)
-	app.Use = [][]nethttpmw.Rule{{outer}}
+	app.Use = [][]pipeline.Rule{{outer}}
 	handler := s.framework.Build(app)
 	begun := time.Now().Unix()
 	s.wantPosts(handler, thing, []string{"X-Cost: 3"}, 200)
@@ -239,7 +239,7 @@ var almostAnHour = regexp.MustCompile(`t=35[789]\d`)
 // localFigures plays limits that do not ask Redis: one whose Redis is down, one that never had a Redis, and
 // one that remembers.
 func localFigures(s *scene) {
-	want := func(policies, limits string, rule nethttpmw.Rule) {
+	want := func(policies, limits string, rule pipeline.Rule) {
 		app := s.framework.Build(onThings(ok, rule))
 		for _, status := range []int{200, 429, 429} {
 			w := send(app, request(http.MethodPost, thing))

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 var (
@@ -26,11 +26,11 @@ var (
 )
 
 // operation is a rule that lets the signed-in user do each thing once under each key.
-func operation(g core.Guard) nethttpmw.Rule {
-	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey), ID: keyfuncs.IdempotencyKey()}
+func operation(g core.Guard) pipeline.Rule {
+	return pipeline.Rule{Guard: g, Who: keyfuncs.User(UserKey), ID: keyfuncs.IdempotencyKey()}
 }
 
-func (s *scene) once(options idempotency.Options) nethttpmw.Rule {
+func (s *scene) once(options idempotency.Options) pipeline.Rule {
 	return operation(idempotency.New(s.gate, "once", options))
 }
 
@@ -240,7 +240,7 @@ func operationsAreDoneOnceWithoutAKey(s *scene) {
 	app := s.framework.Build(onThings(ok, rule))
 	golden{400, "", lacks("Idempotency-Key")}.check(s, post(app, "tv"), figures{})
 	golden{400, "", malformed}.check(s, post(app, "tv", `Idempotency-Key: "order`), figures{})
-	rule.NoKey = nethttpmw.NoKeySkip
+	rule.NoKey = pipeline.NoKeySkip
 	app = s.framework.Build(onThings(ok, rule))
 	for range 2 {
 		if w := post(app, "tv"); w.Code != 200 || w.Header().Get("Idempotent-Replayed") != "" {
@@ -263,11 +263,11 @@ func replaysOf4xxAnswers(s *scene) {
 func replaysHaveTheFiguresOfNow(s *scene) {
 	rule := s.once(idempotency.Options{MaxBody: 100})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request,
-		_ *nethttpmw.Refusal) {
+		_ *pipeline.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 	}
 	app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "first", limit.PerHour(9))), rule)
-	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))}}
+	app.Use = [][]pipeline.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))}}
 	handler := s.framework.Build(app)
 	s.wantPosts(handler, thing, orderKey, 200)
 	again := post(handler, "", orderKey...)
@@ -318,13 +318,13 @@ func operationsSettle(s *scene) {
 // operationsAndClaimsAgree has a claim behind the operation's rule, in the same middleware and in a separate
 // one.
 func operationsAndClaimsAgree(s *scene) {
-	layouts := map[string]func(handler func(Context), once, claim nethttpmw.Rule) App{
-		"in one middleware": func(handler func(Context), once, claim nethttpmw.Rule) App {
+	layouts := map[string]func(handler func(Context), once, claim pipeline.Rule) App{
+		"in one middleware": func(handler func(Context), once, claim pipeline.Rule) App {
 			return onThings(handler, once, claim)
 		},
-		"in two": func(handler func(Context), once, claim nethttpmw.Rule) App {
+		"in two": func(handler func(Context), once, claim pipeline.Rule) App {
 			app := onThings(handler, claim)
-			app.Use = [][]nethttpmw.Rule{{once}}
+			app.Use = [][]pipeline.Rule{{once}}
 			return app
 		},
 	}
@@ -362,7 +362,7 @@ func operationsAndClaimsAgree(s *scene) {
 				once, purchase := s.once(idempotency.Options{}), s.sale("sale", seckill.Sale{Stock: 1})
 				once.Which = keyfuncs.Const("the same")
 				e.layout = func(handler func(Context),
-					rules ...nethttpmw.Rule) App {
+					rules ...pipeline.Rule) App {
 					return layout(handler, once, rules[0])
 				}
 				e.headers = orderKey

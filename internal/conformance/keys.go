@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func missingKeys(s *scene) {
@@ -51,10 +51,10 @@ func missingKeys(s *scene) {
 		{"an error of the function's own", broken, here, here, nil, undecided, undecided},
 	} {
 		s.Run(c.name, func(t *testing.T) {
-			for policy, body := range map[nethttpmw.NoKey]string{nethttpmw.NoKeyRefuse: c.refuse,
-				nethttpmw.NoKeySkip: c.skip} {
+			for policy, body := range map[pipeline.NoKey]string{pipeline.NoKeyRefuse: c.refuse,
+				pipeline.NoKeySkip: c.skip} {
 				guard := &stub{name: "own", diary: &diary{}}
-				rule := nethttpmw.Rule{Guard: guard, Who: c.who, What: c.what, Which: c.which, ID: c.id, NoKey: policy}
+				rule := pipeline.Rule{Guard: guard, Who: c.who, What: c.what, Which: c.which, ID: c.id, NoKey: policy}
 				ran, decided := false, false
 				w := send(s.framework.Build(onThings(func(ctx Context) {
 					ran = true

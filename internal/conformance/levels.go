@@ -7,7 +7,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // levelsAreToldApart: a guard with levels gets the whole path, without a level where nothing is found of it;
@@ -24,7 +24,7 @@ func levelsAreToldApart(s *scene) {
 	}
 	calls := budget.New(s.gate, "calls", budget.Options{Levels: []string{"org", "team", "user"}, Find: find})
 	header := keyfuncs.Header
-	app := s.framework.Build(onThings(ok, nethttpmw.Rule{Guard: calls, Who: keyfuncs.User(UserKey),
+	app := s.framework.Build(onThings(ok, pipeline.Rule{Guard: calls, Who: keyfuncs.User(UserKey),
 		Under: []keyfuncs.Func{header("X-Org"), header("X-Team")}}))
 
 	post := func(status int, limits string, headers ...string) string {

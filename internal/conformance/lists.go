@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // listsGoFirst plays users of a rule with both lists, a ban and a guard that refuses everybody: a user who
@@ -81,7 +81,7 @@ func listsGoFirst(s *scene) {
 			return "",
 				fmt.Errorf("look: %w", c.err)
 		})
-		for field, rule := range map[string]nethttpmw.Rule{
+		for field, rule := range map[string]pipeline.Rule{
 			"deny":  {Guard: rule.Guard, Who: rule.Who, Deny: list, Allow: allow},
 			"allow": {Guard: rule.Guard, Who: rule.Who, Allow: list},
 		} {
@@ -94,7 +94,7 @@ func listsGoFirst(s *scene) {
 	everybody := keyfuncs.NewList(keyfuncs.Const("everybody"), "everybody")
 	garbage := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMalformed })
 	app = s.framework.Build(onThings(ok,
-		nethttpmw.Rule{Guard: rule.Guard, Who: rule.Who, Deny: everybody, Allow: garbage}))
+		pipeline.Rule{Guard: rule.Guard, Who: rule.Who, Deny: everybody, Allow: garbage}))
 	want("ann", inside, 403, denied) // and Allow is not asked then
 	notes.want(s)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/lock"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 var locked = problem(409, "busy", "Busy", "Somebody else is working on this. Try again in a moment.", "")
@@ -83,7 +83,7 @@ func lostLocksEndTheContext(s *scene) {
 			g := lock.New(s.gate, "thing", lock.Options{Lease: time.Second})
 			rule := claim(g)
 			if shadowed {
-				rule.Rollout = nethttpmw.Shadow()
+				rule.Rollout = pipeline.Shadow()
 			}
 			app := s.framework.Build(onThings(func(c Context) {
 				ctx := c.Request().Context()

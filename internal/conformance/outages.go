@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // down makes an engine whose Redis does not exist.
@@ -45,7 +45,7 @@ func outages(s *scene) {
 	open := core.Traits{Outage: core.FailOpen}
 	for _, c := range []struct {
 		name   string
-		rule   nethttpmw.Rule
+		rule   pipeline.Rule
 		policy core.Outage
 		passes bool
 	}{

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // randomEndings plays buyers who vote and buy in one request, and try again, some of them with a key. Each
@@ -38,7 +38,7 @@ func randomEndings(s *scene) {
 	s.Logf("seed %d", seed)
 
 	once := s.once(idempotency.Options{MaxBody: 100, Lease: time.Hour})
-	once.NoKey = nethttpmw.NoKeySkip
+	once.NoKey = pipeline.NoKeySkip
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	purchase := s.sale("sale", seckill.Sale{Stock: int64(requests / 5), Hold: time.Hour})
 	plays := &plays{running: map[string]chan struct{}{}, kept: map[string]int{}}

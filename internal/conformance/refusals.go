@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // golden is a refusal that every framework must send, byte by byte.
@@ -23,7 +23,7 @@ type golden struct {
 // refusal is a way to be refused.
 type refusal struct {
 	name   string
-	rule   func(s *scene) nethttpmw.Rule
+	rule   func(s *scene) pipeline.Rule
 	before [][]string    // the headers of requests that are let through before
 	later  time.Duration // how much time passes after those
 	header []string      // the headers of the request that is refused
@@ -45,8 +45,8 @@ func refusalsAreGolden(s *scene) {
 			s.clock(noon)
 			rule := c.rule(s)
 			app := s.framework.Build(App{Routes: []Route{
-				{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-				{Method: http.MethodHead, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+				{Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
+				{Method: http.MethodHead, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
 			}})
 			for _, headers := range c.before {
 				s.wantPosts(app, thing, headers, http.StatusOK)

@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // The bodies that more than one refusal has.
@@ -66,7 +66,7 @@ func notOpen(more string) string {
 var asAnn = []string{}
 
 // withCost makes a rule take its cost from the header X-Cost.
-func withCost(rule nethttpmw.Rule) nethttpmw.Rule {
+func withCost(rule pipeline.Rule) pipeline.Rule {
 	rule.Cost = func(r *keyfuncs.Request) (int64, error) {
 		if text := r.Header.Get("X-Cost"); text != "" {
 			return strconv.ParseInt(text, 10, 64)
@@ -76,31 +76,31 @@ func withCost(rule nethttpmw.Rule) nethttpmw.Rule {
 	return rule
 }
 
-func limitOf(limits ...limit.Limit) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule {
+func limitOf(limits ...limit.Limit) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule {
 		return withCost(rate(limit.NewSlidingWindow(s.gate, "limit", limits[0], limits[1:]...)))
 	}
 }
 
-func poll(p votes.Poll) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return vote(votes.New(s.gate, "vote", votes.Options{Poll: p})) }
+func poll(p votes.Poll) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule { return vote(votes.New(s.gate, "vote", votes.Options{Poll: p})) }
 }
 
-func quotaOf(items int) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return vote(s.quota(items, period.Daily(time.UTC))) }
+func quotaOf(items int) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule { return vote(s.quota(items, period.Daily(time.UTC))) }
 }
 
-func sale(sale seckill.Sale) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.sale("sale", sale))) }
+func sale(sale seckill.Sale) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule { return withCost(claim(s.sale("sale", sale))) }
 }
 
-func packet(p redpacket.Packet) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule { return withCost(claim(s.packet(p))) }
+func packet(p redpacket.Packet) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule { return withCost(claim(s.packet(p))) }
 }
 
 // bare makes a rule take operation IDs as they come.
-func bare(rule func(*scene) nethttpmw.Rule) func(*scene) nethttpmw.Rule {
-	return func(s *scene) nethttpmw.Rule {
+func bare(rule func(*scene) pipeline.Rule) func(*scene) pipeline.Rule {
+	return func(s *scene) pipeline.Rule {
 		r := rule(s)
 		r.BareID = true
 		return r
@@ -150,7 +150,7 @@ var voteRefusals = []refusal{
 	{"before the poll opens", poll(votes.Poll{Opens: noon.Add(90 * time.Second)}), nil, 100 * time.Millisecond,
 		asAnn,
 		golden{409, "90", notOpen("")}},
-	{"no such poll", func(s *scene) nethttpmw.Rule {
+	{"no such poll", func(s *scene) pipeline.Rule {
 		return vote(votes.New(s.gate, "vote", votes.Options{Find: polls{}.find}))
 	}, nil, 0, asAnn, golden{409, "", notOpen("")}},
 	{"after the poll has closed", poll(votes.Poll{Closes: noon.Add(time.Hour)}), nil, time.Hour, asAnn,
@@ -174,10 +174,10 @@ var quotaRefusals = []refusal{
 	{"another's operation ID for a thing", quotaOf(2), [][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-Choice: blue"}, golden{422, "", conflict}},
 	{"no thing", quotaOf(1), nil, 0, []string{"X-Choice:"}, golden{400, "", noKey}},
-	{"two of a thing", func(s *scene) nethttpmw.Rule { return withCost(quotaOf(1)(s)) }, nil, 0,
+	{"two of a thing", func(s *scene) pipeline.Rule { return withCost(quotaOf(1)(s)) }, nil, 0,
 		[]string{"X-Cost: 2"},
 		golden{400, "", invalid}},
-	{"a day that ends meanwhile", func(*scene) nethttpmw.Rule {
+	{"a day that ends meanwhile", func(*scene) pipeline.Rule {
 		return claim(&stub{name: "quota", check: func(a core.Attempt) (core.Decision, error) {
 			return core.Decision{Attempt: a, Reason: core.ReasonDayRolled, RetryAfter: time.Second}, nil
 		}})
@@ -196,13 +196,13 @@ var saleRefusals = []refusal{
 	{"after the sale has closed", sale(seckill.Sale{Stock: 1, Closes: noon.Add(time.Hour)}), nil, time.Hour,
 		asAnn,
 		golden{409, "", closed}},
-	{"not on sale", func(s *scene) nethttpmw.Rule {
+	{"not on sale", func(s *scene) pipeline.Rule {
 		return claim(seckill.New(s.gate, "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
 	{"another's operation ID for a purchase", bare(sale(seckill.Sale{Stock: 2})),
 		[][]string{{"Idempotency-Key: k1"}}, 0,
 		[]string{"Idempotency-Key: k1", "X-User: bob"}, golden{422, "", conflict}},
-	{"nobody has confirmed the reservation", func(s *scene) nethttpmw.Rule {
+	{"nobody has confirmed the reservation", func(s *scene) pipeline.Rule {
 		// there is no replica
 		g := seckill.New(s.gate, "sale", seckill.Options{Durability: seckill.Acked, AckWithin: time.Millisecond})
 		if _, err := g.Open(s.Context(), "t1", seckill.Sale{Stock: 1}); !errors.Is(err, core.ErrUnconfirmed) {
@@ -210,12 +210,12 @@ var saleRefusals = []refusal{
 		}
 		return claim(g)
 	}, nil, 0, []string{"Idempotency-Key: k1"}, golden{503, "1", notSure}},
-	{"a stock that its rule speaks of", func(s *scene) nethttpmw.Rule {
+	{"a stock that its rule speaks of", func(s *scene) pipeline.Rule {
 		rule := sale(seckill.Sale{Stock: 1})(s)
 		rule.Headers.Unit = "pieces"
 		return rule
 	}, [][]string{asAnn}, 0, []string{"X-User: bob"}, golden{409, "", soldOut}},
-	{"limited by a rule that hides its figures", func(s *scene) nethttpmw.Rule {
+	{"limited by a rule that hides its figures", func(s *scene) pipeline.Rule {
 		rule := limitOf(limit.PerMinute(1))(s)
 		rule.Headers.Hide = true
 		return rule
@@ -247,7 +247,7 @@ var packetRefusals = []refusal{
 	{"after the packet has expired", packet(redpacket.Packet{Total: 1, Shares: 1, Expires: noon.Add(time.Hour)}),
 		nil, time.Hour, asAnn,
 		golden{409, "", closed}},
-	{"no such packet", func(s *scene) nethttpmw.Rule {
+	{"no such packet", func(s *scene) pipeline.Rule {
 		return claim(redpacket.New(s.gate, "packet", redpacket.Options{}))
 	}, nil, 0, asAnn, golden{503, "", notReady}},
 	{"another's operation ID for a share",
@@ -260,7 +260,7 @@ var packetRefusals = []refusal{
 }
 
 var otherRefusals = []refusal{
-	{"banned for a minute and a half", func(s *scene) nethttpmw.Rule {
+	{"banned for a minute and a half", func(s *scene) pipeline.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(9)))
 		rule.Bans = bans.New(s.gate, "bans", bans.Options{})
 		if err := rule.Bans.(*bans.Guard).Ban(s.Context(), core.Attempt{Actor: "ann"}, 90*time.Second); err != nil {
@@ -268,22 +268,22 @@ var otherRefusals = []refusal{
 		}
 		return rule
 	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{429, "90", banned}},
-	{"denied by the list", func(s *scene) nethttpmw.Rule {
+	{"denied by the list", func(s *scene) pipeline.Rule {
 		rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerMinute(9)))
 		rule.Deny = keyfuncs.NewList(keyfuncs.User(UserKey), "ann")
 		return rule
 	}, [][]string{{"X-User: bob"}}, 0, asAnn, golden{403, "", denied}},
-	{"Redis is down", func(s *scene) nethttpmw.Rule {
+	{"Redis is down", func(s *scene) pipeline.Rule {
 		return claim(seckill.New(s.down(), "sale", seckill.Options{}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},
-	{"the poll cannot be looked up", func(s *scene) nethttpmw.Rule {
+	{"the poll cannot be looked up", func(s *scene) pipeline.Rule {
 		find := polls{"t1": errors.New("dial tcp 127.0.0.1:5432: connect: connection refused")}.find
 		return vote(votes.New(s.gate, "vote", votes.Options{Find: find}))
 	}, nil, 0, asAnn, golden{503, "1", undecided}},
-	{"an application's own reason", func(*scene) nethttpmw.Rule {
+	{"an application's own reason", func(*scene) pipeline.Rule {
 		return claim(&stub{name: "members", check: refusing("members", "members_only")})
 	}, nil, 0, asAnn, golden{http.StatusForbidden, "", unknown}},
-	{"a reservation that is over", func(*scene) nethttpmw.Rule {
+	{"a reservation that is over", func(*scene) pipeline.Rule {
 		return claim(&stub{name: "own", check: refusing("own", core.ReasonGone)})
 	}, nil, 0, asAnn, golden{409, "", problem(409, "gone", "Reservation Over", "The reservation is over.", "")}},
 }

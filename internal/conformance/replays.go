@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // facts is a claim with a figure for clients.
@@ -60,7 +60,7 @@ func replaysAreAnsweredDone(s *scene) {
 		guard := replaying(traits, true)
 		site := limit.NewSlidingWindow(s.gate, fmt.Sprint("site-", traits.Confirms), limit.PerHour(1))
 		rule := claim(guard)
-		rule.Answer = func(http.ResponseWriter, *http.Request, *nethttpmw.Refusal) {
+		rule.Answer = func(http.ResponseWriter, *http.Request, *pipeline.Refusal) {
 			s.Error("Answer was called")
 		}
 		ran := 0
@@ -100,14 +100,14 @@ func replaysAreAnsweredNotConfirmedYet(s *scene) {
 
 func replaysAreAnsweredTheHandlerRuns(s *scene) {
 	kept, held := replaying(confirms, true), replaying(confirms, false)
-	runs := func(g *stub) nethttpmw.Rule {
+	runs := func(g *stub) pipeline.Rule {
 		rule := claim(g)
 		rule.RunReplays = true
 		return rule
 	}
 	shadow, _ := inShadow(claim(kept))
 	fresh := s.sale("sale", seckill.Sale{Stock: 9})
-	for name, rules := range map[string][]nethttpmw.Rule{
+	for name, rules := range map[string][]pipeline.Rule{
 		"as the rule says, done":                 {runs(kept)},
 		"as the rule says, not confirmed yet":    {runs(held)},
 		"in the shadow":                          {shadow},
@@ -126,7 +126,7 @@ func replaysAreAnsweredTheHandlerRuns(s *scene) {
 func replaysAreAnsweredAnIdempotencyRuleHasTheAnswer(s *scene) {
 	once := s.once(idempotency.Options{MaxBody: 100})
 	s.wantPosts(s.framework.Build(onThings(reply(201, "made"), once)), thing, orderKey, 201)
-	for _, rules := range [][]nethttpmw.Rule{
+	for _, rules := range [][]pipeline.Rule{
 		{once, claim(replaying(confirms, true))}, {claim(replaying(confirms, true)), once},
 	} {
 		w := send(s.framework.Build(onThings(ok, rules...)), request(http.MethodPost, thing, orderKey...))

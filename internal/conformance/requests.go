@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // spellingsAreOne plays a voter who writes the same path in other ways, for another vote.
@@ -30,7 +30,7 @@ func slashesAreTold(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "files", limit.PerHour(1)))
 	serve := func(c Context) { c.Reply(http.StatusOK, c.Request().URL.Path) }
 	app := s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPost, Path: "/files/{name}", Rules: []nethttpmw.Rule{rule}, Handler: serve},
+		{Method: http.MethodPost, Path: "/files/{name}", Rules: []pipeline.Rule{rule}, Handler: serve},
 		{Method: http.MethodPost, Path: "/{name}", Handler: serve},
 	}})
 	s.wantPosts(app, "/files/a.txt", nil, 200, 429)
@@ -46,7 +46,7 @@ func slashesAreTold(s *scene) {
 	case SlashNowhere:
 		s.wantPosts(app, escaped, nil, 404, 404)
 	}
-	plain := nethttpmw.PlainPaths(app)
+	plain := pipeline.PlainPaths(app)
 	s.wantPosts(plain, escaped, nil, 400)
 	s.wantPosts(plain, "/files%5Ca.txt", nil, 400)
 	s.wantPosts(plain, "/files/a.txt", nil, 429)
@@ -57,8 +57,8 @@ func routesCount(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(2)))
 	rule.What = keyfuncs.Route()
 	app := s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
 	}})
 	s.wantPosts(app, "/things/t1", nil, 200)
 	s.wantPosts(app, "/things/t2", nil, 200)
@@ -69,8 +69,8 @@ func routesCount(s *scene) {
 func oneRuleOneBudget(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(2)))
 	app := s.framework.Build(App{Routes: []Route{
-		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
-		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []nethttpmw.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
+		{Method: http.MethodPost, Path: "/other/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},
 	}})
 	s.wantPosts(app, "/things/t1", nil, 200)
 	s.wantPosts(app, "/other/t1", nil, 200)
@@ -80,7 +80,7 @@ func oneRuleOneBudget(s *scene) {
 
 func unmatchedCounts(s *scene) {
 	app := onThings(ok)
-	app.Use = [][]nethttpmw.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))}}
+	app.Use = [][]pipeline.Rule{{rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(2)))}}
 	handler := s.framework.Build(app)
 	s.wantPosts(handler, "/nowhere", nil, 404)
 	s.wantPosts(handler, thing, nil, 200)

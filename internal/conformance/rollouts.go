@@ -8,12 +8,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // inShadow puts a rule into the shadow.
-func inShadow(rule nethttpmw.Rule) (nethttpmw.Rule, *nethttpmw.Rollout) {
-	rule.Rollout = nethttpmw.Shadow()
+func inShadow(rule pipeline.Rule) (pipeline.Rule, *pipeline.Rollout) {
+	rule.Rollout = pipeline.Shadow()
 	return rule, rule.Rollout
 }
 
@@ -87,7 +87,7 @@ func nobodyIsBannedForWhatWouldHaveBeenRefused(s *scene) {
 
 func rolloutsAreGradualTheKillSwitch(s *scene) {
 	rule := rate(limit.NewSlidingWindow(s.gate, "limit", limit.PerHour(1)))
-	rule.Rollout = new(nethttpmw.Rollout)
+	rule.Rollout = new(pipeline.Rollout)
 	app := s.framework.Build(onThings(ok, rule))
 	s.wantPosts(app, thing, asAnn, 200, 429)
 	rule.Rollout.Switch(false)

@@ -19,7 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // scene is the environment of one check: a framework, a Redis and a separate engine.
@@ -62,7 +62,7 @@ func (s *scene) clock(now time.Time) { s.backend.Mini.SetTime(now) }
 const thing = "/things/t1"
 
 // onThings is an application with the one route that most checks need.
-func onThings(handler func(Context), rules ...nethttpmw.Rule) App {
+func onThings(handler func(Context), rules ...pipeline.Rule) App {
 	return App{Routes: []Route{{Method: http.MethodPost, Path: "/things/{thing}", Rules: rules,
 		Handler: handler}}}
 }
@@ -70,8 +70,8 @@ func onThings(handler func(Context), rules ...nethttpmw.Rule) App {
 func ok(c Context) { c.Reply(http.StatusOK, "done") }
 
 // claim is a rule of a guard, for a thing and the signed-in user.
-func claim(g core.Guard) nethttpmw.Rule {
-	return nethttpmw.Rule{
+func claim(g core.Guard) pipeline.Rule {
+	return pipeline.Rule{
 		Guard: g,
 		Who:   keyfuncs.User(UserKey),
 		What:  keyfuncs.Param("thing"),
@@ -80,15 +80,15 @@ func claim(g core.Guard) nethttpmw.Rule {
 }
 
 // vote is claim for a guard that also needs a choice, or another item.
-func vote(g core.Guard) nethttpmw.Rule {
+func vote(g core.Guard) pipeline.Rule {
 	rule := claim(g)
 	rule.Which = keyfuncs.Header("X-Choice")
 	return rule
 }
 
 // limit is a rule that counts the signed-in user's requests.
-func rate(g core.Guard) nethttpmw.Rule {
-	return nethttpmw.Rule{Guard: g, Who: keyfuncs.User(UserKey)}
+func rate(g core.Guard) pipeline.Rule {
+	return pipeline.Rule{Guard: g, Who: keyfuncs.User(UserKey)}
 }
 
 // sale opens a sale of the thing and returns its guard.

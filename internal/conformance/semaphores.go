@@ -10,7 +10,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 var busy = problem(429, "busy", "Busy", "Too many of these are running at once. Try again in a moment.", "")
@@ -70,7 +70,7 @@ func lostPermitsEndTheContext(s *scene) {
 			g := semaphore.New(s.gate, "exports", semaphore.Options{Max: 1, Lease: time.Second})
 			rule := claim(g)
 			if shadowed {
-				rule.Rollout = nethttpmw.Shadow()
+				rule.Rollout = pipeline.Shadow()
 			}
 			app := s.framework.Build(onThings(func(c Context) {
 				if _, err := g.Evict(c.Request().Context(), core.Attempt{Resource: "t1"}); err != nil {

@@ -11,49 +11,49 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func setUpMistakesPanic(s *scene) {
 	who := keyfuncs.IP()
 	var (
-		site    = nethttpmw.Rule{Guard: limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(1)), Who: who}
-		ballots = nethttpmw.Rule{Guard: votes.New(s.gate, "vote", votes.Options{}), Who: who}
-		sales   = nethttpmw.Rule{Guard: seckill.New(s.gate, "sale", seckill.Options{}), Who: who}
-		once    = nethttpmw.Rule{Guard: idempotency.New(s.gate, "once", idempotency.Options{}), Who: who}
-		quota   = nethttpmw.Rule{Guard: s.quota(1, oneEra), Who: who}
+		site    = pipeline.Rule{Guard: limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(1)), Who: who}
+		ballots = pipeline.Rule{Guard: votes.New(s.gate, "vote", votes.Options{}), Who: who}
+		sales   = pipeline.Rule{Guard: seckill.New(s.gate, "sale", seckill.Options{}), Who: who}
+		once    = pipeline.Rule{Guard: idempotency.New(s.gate, "once", idempotency.Options{}), Who: who}
+		quota   = pipeline.Rule{Guard: s.quota(1, oneEra), Who: who}
 	)
 	local := claim(votes.New(s.gate, "poll", votes.Options{}))
 	local.OnOutage = core.FailLocal
 	secret := site
-	secret.Headers = nethttpmw.Headers{Hide: true, Legacy: true}
+	secret.Headers = pipeline.Headers{Hide: true, Legacy: true}
 	judged, empty, strange := site, site, site
 	judged.Failed, judged.Counted = func(int) bool { return false }, []int{http.StatusUnauthorized}
 	empty.Counted, strange.Counted = []int{}, []int{http.StatusUnauthorized, 4010}
 	for _, c := range []struct {
 		name  string
-		rules []nethttpmw.Rule
+		rules []pipeline.Rule
 		says  []string // what the text has in it: where the mistake is, and what to do
 	}{
 		{"no rules", nil, []string{"without rules", "add a rule"}},
-		{"no guard", []nethttpmw.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "limit.NewSlidingWindow"}},
-		{"nobody to count", []nethttpmw.Rule{{Guard: site.Guard}},
+		{"no guard", []pipeline.Rule{site, {Who: who}}, []string{"rule 2", "no Guard", "limit.NewSlidingWindow"}},
+		{"nobody to count", []pipeline.Rule{{Guard: site.Guard}},
 			[]string{"rule 1", `"site"`, "no Who", "keyfuncs.IP()"}},
-		{"no poll", []nethttpmw.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
-		{"no item on sale", []nethttpmw.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
-		{"no different thing", []nethttpmw.Rule{quota},
+		{"no poll", []pipeline.Rule{site, ballots}, []string{"rule 2", `"vote"`, "no What", "keyfuncs.Param"}},
+		{"no item on sale", []pipeline.Rule{sales}, []string{"rule 1", `"sale"`, "no What", "keyfuncs.Param"}},
+		{"no different thing", []pipeline.Rule{quota},
 			[]string{"rule 1", `"quota"`, "no Which", "keyfuncs.Param"}},
-		{"no operation ID", []nethttpmw.Rule{once},
+		{"no operation ID", []pipeline.Rule{once},
 			[]string{"rule 1", `"once"`, "no ID", "keyfuncs.IdempotencyKey()"}},
-		{"a guard that cannot decide inside the process", []nethttpmw.Rule{local},
+		{"a guard that cannot decide inside the process", []pipeline.Rule{local},
 			[]string{"rule 1", `"poll"`, "core.FailLocal", "core.FailClosed"}},
-		{"figures both hidden and shown", []nethttpmw.Rule{secret},
+		{"figures both hidden and shown", []pipeline.Rule{secret},
 			[]string{"rule 1", `"site"`, "Hide", "Legacy", "contradict each other"}},
-		{"two words on who counts", []nethttpmw.Rule{judged},
+		{"two words on who counts", []pipeline.Rule{judged},
 			[]string{"rule 1", `"site"`, "Failed", "Counted", "set one of them"}},
-		{"no status counts", []nethttpmw.Rule{empty}, []string{"rule 1", `"site"`, "empty Counted", "leave it out"}},
-		{"no status", []nethttpmw.Rule{strange}, []string{"rule 1", `"site"`, "4010", "http.StatusUnauthorized"}},
-		{"a guard twice", []nethttpmw.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
+		{"no status counts", []pipeline.Rule{empty}, []string{"rule 1", `"site"`, "empty Counted", "leave it out"}},
+		{"no status", []pipeline.Rule{strange}, []string{"rule 1", `"site"`, "4010", "http.StatusUnauthorized"}},
+		{"a guard twice", []pipeline.Rule{site, site}, []string{`"site"`, "two rules", "second guard"}},
 	} {
 		text := panicked(func() { s.framework.Mount(c.rules...) })
 		for _, want := range append(c.says, "gatehouse: ") {

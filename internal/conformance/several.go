@@ -9,7 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func rulesAreAskedInOrder(s *scene) {
@@ -32,7 +32,7 @@ func rulesAreAskedInOrder(s *scene) {
 
 func latestFirst(s *scene) {
 	notes := &diary{}
-	rule := func(name string) nethttpmw.Rule {
+	rule := func(name string) pipeline.Rule {
 		return claim(&stub{name: name, diary: notes, traits: core.Traits{KeepsOnFailure: true}})
 	}
 	missing := rule("c")
@@ -48,38 +48,38 @@ func allOrNothing(s *scene) {
 	noKey := func(*keyfuncs.Request) (string, error) { return "", keyfuncs.ErrMissing }
 	for _, c := range []struct {
 		name   string
-		last   func(s *scene) nethttpmw.Rule
+		last   func(s *scene) pipeline.Rule
 		status int
 	}{
-		{"a limit that is used up", func(s *scene) nethttpmw.Rule {
+		{"a limit that is used up", func(s *scene) pipeline.Rule {
 			rule := rate(limit.NewSlidingWindow(s.gate, "last", limit.PerHour(1)))
 			rule.Who = keyfuncs.Const("everybody")
 			app := s.framework.Build(onThings(ok, rule))
 			s.wantPosts(app, thing, nil, 200)
 			return rule
 		}, 429},
-		{"a stock that is sold out", func(s *scene) nethttpmw.Rule {
+		{"a stock that is sold out", func(s *scene) pipeline.Rule {
 			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			s.wantPosts(s.framework.Build(onThings(ok, rule)), thing, []string{"X-User: bob"}, 200)
 			return rule
 		}, 409},
-		{"a sale that was never opened", func(s *scene) nethttpmw.Rule {
+		{"a sale that was never opened", func(s *scene) pipeline.Rule {
 			return claim(seckill.New(s.gate, "last", seckill.Options{}))
 		}, 503},
-		{"a Redis that is down", func(s *scene) nethttpmw.Rule {
+		{"a Redis that is down", func(s *scene) pipeline.Rule {
 			return claim(seckill.New(s.down(), "last", seckill.Options{}))
 		}, 503},
-		{"a key that is missing", func(s *scene) nethttpmw.Rule {
+		{"a key that is missing", func(s *scene) pipeline.Rule {
 			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			rule.Who = noKey
 			return rule
 		}, 400},
-		{"a cost that makes no sense", func(s *scene) nethttpmw.Rule {
+		{"a cost that makes no sense", func(s *scene) pipeline.Rule {
 			rule := claim(s.sale("last", seckill.Sale{Stock: 1}))
 			rule.Cost = func(*keyfuncs.Request) (int64, error) { return 0, errors.New("no number") }
 			return rule
 		}, 400},
-		{"a choice that is none", func(s *scene) nethttpmw.Rule {
+		{"a choice that is none", func(s *scene) pipeline.Rule {
 			return vote(votes.New(s.gate, "last", votes.Options{Poll: votes.Poll{Choices: []string{"green"}}}))
 		}, 400},
 	} {
@@ -115,7 +115,7 @@ func allOrNothingAllPassAndTheHandlerFails(s *scene) {
 	site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerHour(9)))
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	purchase := s.sale("sale", seckill.Sale{Stock: 2})
-	rules := []nethttpmw.Rule{site, vote(votes), claim(purchase)}
+	rules := []pipeline.Rule{site, vote(votes), claim(purchase)}
 	s.wantPosts(s.framework.Build(onThings(reply(500, "no"), rules...)), thing, nil, 500)
 	s.wantTally(votes, nil)
 	s.wantSale(purchase, 2, 0, 0)
@@ -127,13 +127,13 @@ func allOrNothingAllPassAndTheHandlerFails(s *scene) {
 // limitsTogether uses the first of three limits up behind the back of the process, so that it asks all of
 // them together: what the others took comes back, and they leave no trace in the answer.
 func limitsTogether(s *scene) {
-	var rules []nethttpmw.Rule
+	var rules []pipeline.Rule
 	var guards []*limit.SlidingWindow
 	ann := core.Attempt{Actor: "ann"}
 	for _, name := range []string{"a", "b", "c"} {
 		g := limit.NewSlidingWindow(s.gate, name, limit.PerHour(9))
 		guards = append(guards, g)
-		rules = append(rules, nethttpmw.Rule{Guard: g, Who: keyfuncs.Const("ann")})
+		rules = append(rules, pipeline.Rule{Guard: g, Who: keyfuncs.Const("ann")})
 	}
 	app := s.framework.Build(onThings(ok, rules...))
 	s.wantPosts(app, thing, nil, 200)

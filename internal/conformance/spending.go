@@ -8,12 +8,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // tokens is a rule that counts ann's tokens, of which it expects a request to cost ten.
-func tokens(g core.Guard) nethttpmw.Rule {
-	return nethttpmw.Rule{Guard: g, Who: keyfuncs.Const("ann"),
+func tokens(g core.Guard) pipeline.Rule {
+	return pipeline.Rule{Guard: g, Who: keyfuncs.Const("ann"),
 		Cost: func(*keyfuncs.Request) (int64, error) { return 10, nil }}
 }
 
@@ -71,7 +71,7 @@ func spentStaysSpent(s *scene) {
 func costsAreSettled(s *scene) {
 	g := limit.NewSlidingWindow(s.gate, "tokens", limit.PerHour(100))
 	calls := limit.NewTokenBucket(s.gate, "calls", limit.PerHour(100))
-	rules := []nethttpmw.Rule{tokens(g), tokens(calls)}
+	rules := []pipeline.Rule{tokens(g), tokens(calls)}
 	both := func(n int64) func(Context) {
 		return spends(s, func(c Context) {
 			if err := c.Spend("calls", n); err != nil {

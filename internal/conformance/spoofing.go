@@ -16,7 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/spoofing"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // spoofedAddresses runs the table of what clients and proxies say about the client. The handlers reply with
@@ -94,7 +94,7 @@ func (s *scene) whoApps() map[string]http.Handler {
 		apps[name] = s.framework.Build(onThings(func(c Context) {
 			d, _ := c.Decision("own")
 			c.Reply(http.StatusOK, d.Attempt.Actor)
-		}, nethttpmw.Rule{Guard: &stub{name: "own"}, Who: who}))
+		}, pipeline.Rule{Guard: &stub{name: "own"}, Who: who}))
 	}
 	return apps
 }
@@ -140,9 +140,9 @@ func rotatingHeadersChangeNothing(s *scene) {
 	for name, format := range formats {
 		tests[name] = map[string]string{name: format}
 	}
-	rule := nethttpmw.Rule{Guard: limit.NewSlidingWindow(s.gate, "ip", limit.PerHour(most)), Who: keyfuncs.IP()}
+	rule := pipeline.Rule{Guard: limit.NewSlidingWindow(s.gate, "ip", limit.PerHour(most)), Who: keyfuncs.IP()}
 	apps := map[string]http.Handler{
-		"around the application": s.framework.Build(App{Use: [][]nethttpmw.Rule{{rule}},
+		"around the application": s.framework.Build(App{Use: [][]pipeline.Rule{{rule}},
 			Routes: onThings(ok).Routes}),
 		"on the route": s.framework.Build(onThings(ok, rule)),
 	}

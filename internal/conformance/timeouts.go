@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // An Around is a middleware that frameworks or net/http have, around an application with rules.
@@ -191,7 +191,7 @@ func (s *scene) answeredBehind(around Around, b behind, sells bool) {
 }
 
 // ruleOf is a rule of the guard that no client's operation ID makes a replay.
-func ruleOf(g core.Guard) nethttpmw.Rule {
+func ruleOf(g core.Guard) pipeline.Rule {
 	rule := vote(g)
 	rule.ID = nil
 	return rule

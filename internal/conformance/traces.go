@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // traces are the refusals without a decision that an observer hears of.
@@ -51,7 +51,7 @@ func refusalsLeaveATrace(s *scene) {
 	shadowed, _ := inShadow(rate(limit.NewSlidingWindow(gate, "try", limit.PerHour(100))))
 	for _, c := range []struct {
 		name   string
-		rule   nethttpmw.Rule
+		rule   pipeline.Rule
 		header []string
 		status int
 		trace  string

@@ -13,7 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 const (
@@ -24,13 +24,13 @@ const (
 )
 
 // room makes a waiting room with this many places inside.
-func (s *scene) room(options waitingroom.Options) nethttpmw.Rule {
+func (s *scene) room(options waitingroom.Options) pipeline.Rule {
 	options.Secrets = [][]byte{[]byte("a secret of sixteen bytes")}
-	return nethttpmw.Rule{Guard: waitingroom.New(s.gate, "shop", options), Who: keyfuncs.Visitor()}
+	return pipeline.Rule{Guard: waitingroom.New(s.gate, "shop", options), Who: keyfuncs.Visitor()}
 }
 
 // shop is an application behind the rules, and how often its handler has run.
-func (s *scene) shop(handler func(Context), rules ...nethttpmw.Rule) (app http.Handler, ran *int) {
+func (s *scene) shop(handler func(Context), rules ...pipeline.Rule) (app http.Handler, ran *int) {
 	ran = new(int)
 	var routes []Route
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions} {
@@ -251,17 +251,17 @@ func appsKeepTicketsInAField(s *scene) {
 	}, s.room(waitingroom.Options{Capacity: 1}))
 	ask := func(field string) *httptest.ResponseRecorder {
 		r := request(http.MethodGet, thing, "Origin: https://app.example")
-		r.Header.Set(nethttpmw.TokenHeader, field)
+		r.Header.Set(pipeline.TokenHeader, field)
 		return send(app, r)
 	}
 	in := ask("")
-	pass := in.Header().Get(nethttpmw.TokenHeader)
+	pass := in.Header().Get(pipeline.TokenHeader)
 	exposed := strings.Join(in.Header().Values("Access-Control-Expose-Headers"), ", ")
-	if in.Code != 200 || !strings.HasPrefix(pass, "shop=") || !strings.Contains(exposed, nethttpmw.TokenHeader) {
+	if in.Code != 200 || !strings.HasPrefix(pass, "shop=") || !strings.Contains(exposed, pipeline.TokenHeader) {
 		s.Errorf("the first one: %d %v", in.Code, in.Header())
 	}
 	waits := ask("other=1, , x")
-	ticket := waits.Header().Get(nethttpmw.TokenHeader)
+	ticket := waits.Header().Get(pipeline.TokenHeader)
 	if waits.Code != 429 || !strings.HasPrefix(ticket, "shop=") {
 		s.Fatalf("the next one: %d %v", waits.Code, waits.Header())
 	}
@@ -334,7 +334,7 @@ func passesOutlastRefusals(s *scene) {
 			app := onThings(ok, room, sale)
 			if apart {
 				app = onThings(ok, sale)
-				app.Use = [][]nethttpmw.Rule{{room}}
+				app.Use = [][]pipeline.Rule{{room}}
 			}
 			shop := s.framework.Build(app)
 			pass := s.ticketOf(visit(shop, http.MethodPost, ""))
@@ -356,7 +356,7 @@ func passesOutlastRefusals(s *scene) {
 }
 
 // leave ends a pass.
-func leave(s *scene, room nethttpmw.Rule, pass string) error {
+func leave(s *scene, room pipeline.Rule, pass string) error {
 	who, err := room.Who(&keyfuncs.Request{Request: request(http.MethodGet, thing)})
 	if err != nil {
 		return err
@@ -440,7 +440,7 @@ func drawsCanBeChecked(s *scene) {
 // roomsInTheShadowSetNothing: a room that is tried out lets all in, and has them keep nothing.
 func roomsInTheShadowSetNothing(s *scene) {
 	room := s.room(waitingroom.Options{Capacity: 1})
-	room.Rollout = nethttpmw.Shadow()
+	room.Rollout = pipeline.Shadow()
 	app, _ := s.shop(ok, room)
 	for range 3 {
 		if w := visit(app, http.MethodGet, "", acceptPage); w.Code != 200 || w.Body.String() != "done" ||
@@ -453,7 +453,7 @@ func roomsInTheShadowSetNothing(s *scene) {
 // pagesOfTheApplicationForWhoWaits: Rule.Answer has the place, the status, and the ticket set already.
 func pagesOfTheApplicationForWhoWaits(s *scene) {
 	room := s.room(waitingroom.Options{Capacity: 1, Opens: time.Now().Add(time.Hour)})
-	room.Answer = func(w http.ResponseWriter, _ *http.Request, refusal *nethttpmw.Refusal) {
+	room.Answer = func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
 		place, ok := waitingroom.PlaceOf(refusal.Decision)
 		w.WriteHeader(refusal.Status)
 		write(w, place.State+" "+strconv.FormatBool(ok))

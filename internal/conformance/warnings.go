@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // twiceIsWarnedOf mounts rules around the application and on its route.
@@ -18,23 +18,23 @@ func twiceIsWarnedOf(s *scene) {
 	votes.What = keyfuncs.Const("t1") // the parameter is not known around the application
 	byThing := site
 	byThing.What = keyfuncs.Param("thing")
-	app := func(inner nethttpmw.Rule, outer ...[]nethttpmw.Rule) http.Handler {
+	app := func(inner pipeline.Rule, outer ...[]pipeline.Rule) http.Handler {
 		a := onThings(ok, inner)
 		a.Use = outer
 		return s.framework.Build(a)
 	}
 	other := rate(limit.NewSlidingWindow(s.gate, "other", limit.PerHour(10)))
-	s.wantPosts(app(other, []nethttpmw.Rule{site}), thing, nil, 200)
+	s.wantPosts(app(other, []pipeline.Rule{site}), thing, nil, 200)
 	// one guard with two rules, which count apart
-	s.wantPosts(app(byThing, []nethttpmw.Rule{site}), thing, nil, 200)
+	s.wantPosts(app(byThing, []pipeline.Rule{site}), thing, nil, 200)
 	log.Want(s)
 
-	twice := app(site, []nethttpmw.Rule{other}, []nethttpmw.Rule{site})
+	twice := app(site, []pipeline.Rule{other}, []pipeline.Rule{site})
 	s.wantPosts(twice, thing, nil, 200, 200)
 	if told := log.Want(s, "GH004")[0]; told["guard"] != "site" {
 		s.Errorf("warned of %v", told)
 	}
-	s.wantPosts(app(votes, []nethttpmw.Rule{votes}), thing, nil, 409)
+	s.wantPosts(app(votes, []pipeline.Rule{votes}), thing, nil, 409)
 	if told := log.Want(s, "GH004")[0]; told["guard"] != "vote" {
 		s.Errorf("warned of %v", told)
 	}

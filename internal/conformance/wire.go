@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // wire is a server for clients with their own connections.
@@ -194,7 +194,7 @@ func (d deed) want(t trouble, around surrounding) (counts, hears int) {
 	lost := d.panics && (d.status == 0 || around.buffer) // the panic comes before the answer
 	switch {
 	case lost && over, over && around.buffer, over && d.status == 0:
-		counts, hears = nethttpmw.StatusClientGone, http.StatusServiceUnavailable
+		counts, hears = pipeline.StatusClientGone, http.StatusServiceUnavailable
 	case lost:
 		counts, hears = http.StatusInternalServerError, 0
 	case d.status == 0:

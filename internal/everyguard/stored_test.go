@@ -32,6 +32,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 var update = flag.Bool("update", false, "write the table of what one user can make a Redis keep")
@@ -143,7 +144,7 @@ var userKeeps = []keeps{
 		"`MaxActor`: 4 MiB; of all actors `MaxStored`: 1 GiB",
 		func(gate *core.Engine) user {
 			answer := []byte(strings.Repeat("x", 60_000))
-			h := nethttpmw.HTTP(nethttpmw.Rule{Guard: idempotency.New(gate, "g", idempotency.Options{}),
+			h := nethttpmw.HTTP(pipeline.Rule{Guard: idempotency.New(gate, "g", idempotency.Options{}),
 				Who: keyfuncs.Const("ann"), ID: keyfuncs.IdempotencyKey()})(http.HandlerFunc(
 				func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
 			return func(ctx context.Context, n int) error {

@@ -27,6 +27,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 const (
@@ -58,7 +59,7 @@ func TestHoursOfFaults(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSimulation(t, seed, func(_, _ *nethttpmw.Rule) {})
+				s := newSimulation(t, seed, func(_, _ *pipeline.Rule) {})
 				s.run(t, length)
 				for _, finding := range s.findings {
 					t.Error(finding)
@@ -70,10 +71,10 @@ func TestHoursOfFaults(t *testing.T) {
 
 // TestWrongRulesAreFound changes the rules so that they break what the simulation looks for.
 func TestWrongRulesAreFound(t *testing.T) {
-	for name, wrong := range map[string]func(limit, sale *nethttpmw.Rule){
-		"outages are open":  func(limit, _ *nethttpmw.Rule) { limit.OnOutage = core.FailOpen },
-		"sales are undone":  func(_, sale *nethttpmw.Rule) { sale.Failed = func(int) bool { return true } },
-		"no sale is undone": func(_, sale *nethttpmw.Rule) { sale.Failed = func(int) bool { return false } },
+	for name, wrong := range map[string]func(limit, sale *pipeline.Rule){
+		"outages are open":  func(limit, _ *pipeline.Rule) { limit.OnOutage = core.FailOpen },
+		"sales are undone":  func(_, sale *pipeline.Rule) { sale.Failed = func(int) bool { return true } },
+		"no sale is undone": func(_, sale *pipeline.Rule) { sale.Failed = func(int) bool { return false } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := 0
@@ -139,7 +140,7 @@ func (o *observer) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-func newSimulation(t *testing.T, seed uint64, change func(limit, sale *nethttpmw.Rule)) *simulation {
+func newSimulation(t *testing.T, seed uint64, change func(limit, sale *pipeline.Rule)) *simulation {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	s := &simulation{
@@ -160,11 +161,11 @@ func newSimulation(t *testing.T, seed uint64, change func(limit, sale *nethttpmw
 			core.WithClock(time.Now)) // the bubble's
 		sale := seckill.New(e, "sale", seckill.Options{})
 		s.engines, s.sales = append(s.engines, e), append(s.sales, sale)
-		perClient := nethttpmw.Rule{
+		perClient := pipeline.Rule{
 			Guard: limit.NewSlidingWindow(e, "limit", limit.PerMinute(most)), Who: keyfuncs.Header("Client"),
 			OnOutage: core.FailClosed,
 		}
-		buy := nethttpmw.Rule{
+		buy := pipeline.Rule{
 			Guard: sale, Who: keyfuncs.Header("Client"), What: keyfuncs.Header("Item"), ID: keyfuncs.Header("Order"),
 		}
 		change(&perClient, &buy)

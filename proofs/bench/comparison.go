@@ -31,6 +31,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // contender is a library whose behaviour is compared, behind the middleware for net/http that it has, with
@@ -64,7 +65,7 @@ func contenders(t testing.TB) []contender {
 				options = append(options, core.WithClock(clock))
 			}
 			guard := limit.NewSlidingWindow(core.New(rdb, options...), "site", limit.Per(int64(n), window))
-			return nethttpmw.HTTP(nethttpmw.Rule{Guard: guard, Who: keyfuncs.IP()})(page)
+			return nethttpmw.HTTP(pipeline.Rule{Guard: guard, Who: keyfuncs.IP()})(page)
 		}},
 		{name: "ulule/limiter", redis: true, handler: func(rdb *redis.Client, n int, window time.Duration,
 			_ func() time.Time,

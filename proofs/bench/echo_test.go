@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/echomw"
 	"github.com/gatehouse-go/gatehouse/internal/conformance"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestAnswersBehindEchosMiddlewareStand: echo's ContextTimeout around a handler that was slower oversold. The
@@ -70,4 +70,4 @@ func (x *echoContext) Decision(guard string) (core.Decision, bool) {
 }
 func (x *echoContext) Take(guard string) (core.Decision, bool) { return echomw.Take(x.c, guard) }
 func (x *echoContext) Spend(guard string, n int64) error       { return echomw.Spend(x.c, guard, n) }
-func (x *echoContext) Page(p nethttpmw.Page)                   { x.err = echomw.Page(p)(x.c) }
+func (x *echoContext) Page(p pipeline.Page)                    { x.err = echomw.Page(p)(x.c) }

@@ -14,7 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // TestWhatHoldsWithGinContribsTimeout: that middleware answers 408 without ending the request's context. Rules
@@ -40,7 +40,7 @@ func TestWhatHoldsWithGinContribsTimeout(t *testing.T) {
 			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 1}); err != nil {
 				t.Fatal(err)
 			}
-			rules := ginmw.Gin(nethttpmw.Rule{Guard: sale, Who: keyfuncs.Query("who"), What: keyfuncs.Const("tv")})
+			rules := ginmw.Gin(pipeline.Rule{Guard: sale, Who: keyfuncs.Query("who"), What: keyfuncs.Const("tv")})
 			limit, answered, ended := time.Minute, make(chan struct{}), make(chan struct{})
 			if c.late {
 				limit = 20 * time.Millisecond

@@ -29,6 +29,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // site is a web application with one page that says hello, with or without a limit in front.
@@ -60,16 +61,16 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 	onRedis := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("sites"))
 	inMemory := core.NewMemory()
 	guards := 0
-	rule := func(gate *core.Engine, refused bool) nethttpmw.Rule {
+	rule := func(gate *core.Engine, refused bool) pipeline.Rule {
 		guards++
 		client := clients(refused)
-		return nethttpmw.Rule{
+		return pipeline.Rule{
 			Guard: limit.NewSlidingWindow(gate, fmt.Sprintf("limit-%d", guards),
 				limit.Per(int64(maxOf(refused)), siteWindow)),
 			Who: func(*keyfuncs.Request) (string, error) { return client(), nil },
 		}
 	}
-	leased := func(refused bool) nethttpmw.Rule { // one tenant has the requests of all clients
+	leased := func(refused bool) pipeline.Rule { // one tenant has the requests of all clients
 		r := rule(onRedis, refused)
 		if !refused {
 			r.Guard = lease.New(onRedis, "leased-"+r.Guard.Name(), limit.Per(siteAllowed*siteClients, siteWindow))

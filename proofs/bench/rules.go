@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // rulesOfOneRoute is the group of requests that pass limits of one middleware: one, three that are asked
@@ -73,10 +74,10 @@ func (c *slowConn) Read(b []byte) (int, error) {
 // others before their units are used up.
 func onRoute(gate *core.Engine, name string, rules int) subject {
 	const most, clients = 10_000, 1000
-	all := make([]nethttpmw.Rule, rules)
+	all := make([]pipeline.Rule, rules)
 	for i := range all {
 		suffix := "|" + strconv.Itoa(i)
-		all[i] = nethttpmw.Rule{
+		all[i] = pipeline.Rule{
 			Guard: limit.NewSlidingWindow(gate, "limit-"+strconv.Itoa(i), limit.Per(most, time.Minute)),
 			Who:   func(r *keyfuncs.Request) (string, error) { return r.Host + suffix, nil },
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // roomOptions are those of a room for this many visitors, who stay for the whole run.
@@ -74,7 +75,7 @@ func line(ctx context.Context, rdb *redis.Client) (static, guarded http.Handler)
 	gate := core.New(rdb, core.WithDeadline(30*time.Second), core.WithPrefix("line"))
 	room := waitingroom.New(gate, "room", roomOptions(1))
 	must(room.Check(ctx, core.Attempt{Actor: "inside"}))
-	app := nethttpmw.HTTP(nethttpmw.Rule{Guard: room, Who: keyfuncs.Visitor()})(http.NotFoundHandler())
+	app := nethttpmw.HTTP(pipeline.Rule{Guard: room, Who: keyfuncs.Visitor()})(http.NotFoundHandler())
 	ask := func(cookie string) *httptest.ResponseRecorder {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/", nil)
 		r.Header.Set("Accept", "text/html")

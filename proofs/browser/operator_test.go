@@ -20,8 +20,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // office is an application with the operators' pages below /ops/.
@@ -51,9 +51,9 @@ func newOffice(t *testing.T) *office {
 		t.Fatal(err)
 	}
 	ops := operator.New(operator.Options{
-		Rules: []nethttpmw.Rule{{
+		Rules: []pipeline.Rule{{
 			Guard: o.limit, Who: keyfuncs.IP(), Bans: bans.New(gate, "bans", bans.Options{}),
-			Rollout: nethttpmw.Shadow(),
+			Rollout: pipeline.Shadow(),
 		}},
 		Guards: []core.Guard{
 			o.sale, semaphore.New(gate, "exports", semaphore.Options{Max: 5}),

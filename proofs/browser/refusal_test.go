@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -30,13 +31,13 @@ func refusals(w http.ResponseWriter, r *http.Request) {
 	reason := core.Reason(strings.TrimPrefix(r.URL.Path, "/"))
 	wait, _ := time.ParseDuration(r.FormValue("wait")) // none: 0
 	answers := map[core.Reason]int{core.ReasonLimited: 429, core.ReasonDuplicate: 409, core.ReasonNotReady: 503,
-		nethttpmw.ReasonDenied: 403, nethttpmw.ReasonNoKey: 400}
+		pipeline.ReasonDenied: 403, pipeline.ReasonNoKey: 400}
 	if answers[reason] == 0 {
 		w.WriteHeader(http.StatusNoContent) // such as /favicon.ico
 		return
 	}
 	d := core.Decision{RetryAfter: wait}
-	(&nethttpmw.Refusal{Status: answers[reason], Reason: reason, Decision: d}).Reply(w, r)
+	(&pipeline.Refusal{Status: answers[reason], Reason: reason, Decision: d}).Reply(w, r)
 }
 
 func TestRefusalPages(t *testing.T) {
@@ -92,10 +93,10 @@ func (refusing) Check(_ context.Context, a core.Attempt) (core.Decision, error) 
 // TestARefusalPageInAnotherLanguage: the browser has the words.
 func TestARefusalPageInAnotherLanguage(t *testing.T) {
 	for lang, want := range map[string]string{"de": "in 2 Stunden", "xx_wrong": "in 2 hours"} {
-		text := nethttpmw.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: lang}
-		rule := nethttpmw.Rule{
+		text := pipeline.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: lang}
+		rule := pipeline.Rule{
 			Guard: refusing{}, Who: keyfuncs.Const("ann"),
-			Texts: func(*http.Request, *nethttpmw.Refusal) nethttpmw.Text { return text },
+			Texts: func(*http.Request, *pipeline.Refusal) pipeline.Text { return text },
 		}
 		b := open(t, views[0], serve(t, nethttpmw.HTTP(rule)(http.NotFoundHandler())))
 		if got := b.text("[role=timer]"); got != want {

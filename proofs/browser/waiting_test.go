@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
 // crowded is a shop with one place, which somebody has taken.
@@ -37,7 +38,7 @@ func newCrowded(t *testing.T, name string, o waitingroom.Options) *crowded {
 			t.Fatal(c.taken, err)
 		}
 	}
-	rule := nethttpmw.Rule{Guard: c.Guard, Who: keyfuncs.Visitor()}
+	rule := pipeline.Rule{Guard: c.Guard, Who: keyfuncs.Visitor()}
 	shop := nethttpmw.HTTP(rule)(static(`<!DOCTYPE html><html lang="en"><head><title>Shop</title></head><body><main>` +
 		`<h1>Welcome</h1></main></body></html>`))
 	mux := http.NewServeMux()

@@ -1,0 +1,222 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// Deferrer stores requests that a rule refuses for now, so that a worker runs them later: see Rule.Defer.
+// *deferred.Requests implements it. Implementations must be safe for concurrent use, and report their errors
+// themselves. The context is the request's without its cancellation.
+type Deferrer interface {
+	// Known returns the deferral of a request that was stored before, by the operation ID that the request has.
+	// Nil: it was not, or has no operation ID.
+	Known(ctx context.Context, r *keyfuncs.Request) (*Deferral, error)
+	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
+	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer. depth is
+	// for [WithRerun].
+	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*Deferral, error)
+}
+
+// Deferral is what a client is told about a request that runs later.
+type Deferral struct {
+	// Location is the URL at which the client asks for the answer.
+	Location string
+	// RetryAfter is how long the client should wait before that. It is answered in whole seconds, 1 at least.
+	RetryAfter time.Duration
+	// Conflict reports that the operation ID belongs to another request. This one is answered with 422, and is
+	// not stored.
+	Conflict bool
+}
+
+// Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
+// echo these find what the login has stored there: mount it with the function Page of the adapter. On
+// net/http a page is an http.Handler by itself.
+type Page interface {
+	// ServePage answers the request. It is called from many goroutines at once.
+	ServePage(w http.ResponseWriter, r *keyfuncs.Request)
+}
+
+// findDefers notes which rules have a Defer, and which of them share one.
+func (p *Pipeline) findDefers() {
+	var last Deferrer
+	for _, rule := range p.rules {
+		if rule.Defer != nil {
+			p.defers = true
+			rule.sameDefer = reflect.ValueOf(rule.Defer).Comparable() && rule.Defer == last
+			last = rule.Defer
+		}
+	}
+}
+
+// Rerun is what rules know of a request that was deferred and now runs.
+type Rerun struct {
+	depth   int64
+	passed  atomic.Int64 // how many middlewares with a Defer
+	refusal atomic.Pointer[Refusal]
+	decided atomic.Bool // a guard has refused for good, or told that the request is done
+}
+
+// Refusal returns the last refusal by a rule. Nil: no rule has refused the request.
+func (r *Rerun) Refusal() *Refusal { return r.refusal.Load() }
+
+// Answered reports whether the answer to the request is one: the request has passed the rule that had
+// deferred it, or a guard has decided it, such as a sale that is sold out, or an operation that is done. All
+// else comes from something that stands before the handler and did not let it run, such as a login, a
+// redirect, or a rule that could not read the request.
+func (r *Rerun) Answered() bool { return r.decided.Load() || r.passed.Load() >= r.depth }
+
+// rerunKey is the key of the Rerun in a request's context.
+type rerunKey struct{}
+
+// WithRerun returns a context for a request that was deferred and now runs. It is for a [Deferrer]. The
+// request is not deferred again, and its refusals are no strikes. depth is what Defer was called with: how
+// many middlewares with a Defer the request had got to.
+func WithRerun(ctx context.Context, depth int) (context.Context, *Rerun) {
+	r := &Rerun{depth: int64(max(1, depth))}
+	return context.WithValue(ctx, rerunKey{}, r), r
+}
+
+// rerunOf returns the Rerun of a request that was deferred and now runs.
+func rerunOf(ctx context.Context) *Rerun {
+	r, _ := ctx.Value(rerunKey{}).(*Rerun)
+	return r
+}
+
+// tellRerun tells the Rerun of a request, if it has one, that the request passes these rules.
+func (p *Passage) tellRerun() {
+	if rerun := rerunOf(&p.settling); rerun != nil {
+		rerun.passed.Add(1)
+	}
+}
+
+// depth returns how many middlewares with a Defer the request has got to, with this one.
+func (p *Passage) depth() (n int) {
+	for ; p != nil; p = p.outer {
+		if p.pipeline.defers {
+			n++
+		}
+	}
+	return n
+}
+
+// deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
+// run beside the one that is stored.
+func (p *Passage) deferredBefore() (*mounted, *Refusal) {
+	if rerunOf(&p.settling) != nil {
+		return nil, nil
+	}
+	var known *Deferral
+	var err error
+	for _, rule := range p.pipeline.rules {
+		if rule.Defer == nil {
+			continue
+		}
+		if !rule.sameDefer {
+			p.from.Logger = rule.logger()
+			known, err = rule.Defer.Known(&p.settling, &p.from)
+		}
+		switch {
+		case err != nil && (isKeyError(err) || rule.outage() == core.FailClosed):
+			return rule, rule.refuseUnknown(&p.settling, err)
+		case err == nil && known != nil:
+			return rule, p.accept(rule, rule.refuse(core.ReasonDeferred, core.Decision{Guard: rule.name}), known)
+		}
+	}
+	return nil, nil
+}
+
+// isKeyError reports whether a key function could not read the request, rather than that the queue failed.
+func isKeyError(err error) bool {
+	return errors.Is(err, keyfuncs.ErrMalformed) || errors.Is(err, keyfuncs.ErrRequired)
+}
+
+// refuseUnknown refuses a request of which is not known whether it was deferred.
+func (r *mounted) refuseUnknown(ctx context.Context, err error) *Refusal {
+	if isKeyError(err) {
+		return r.refuseKey(ctx, err)
+	}
+	return r.refuse(ReasonUnavailable, core.Decision{Guard: r.name})
+}
+
+// refused ends what Enter does for a request that a rule refuses: the request is deferred if the rule says so
+// and waiting helps.
+func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
+	warnOfTwice(p.outer, rule, &f.Decision)
+	f.by(rule, &p.from, p)
+	if rerun := rerunOf(&p.settling); rerun != nil {
+		rerun.refusal.Store(f)
+		if f.decided() {
+			rerun.decided.Store(true)
+		}
+		return f
+	}
+	if rule.Defer == nil || !f.deferrable() {
+		return f
+	}
+	d, err := rule.Defer.Defer(&p.settling, &p.from, f.Decision.RetryAfter, p.depth())
+	if err != nil || d == nil {
+		return f
+	}
+	return p.accept(rule, f, d)
+}
+
+// deferrable reports whether the guard itself has refused the request until a known moment. Who is banned has
+// to stay away, and the same operation need not run beside one in progress.
+func (f *Refusal) deferrable() bool {
+	switch f.Reason {
+	case core.ReasonInProgress, core.ReasonUnconfirmed, ReasonUnavailable:
+		return false
+	default:
+		return f.Decision.RetryAfter > 0 && f.decided()
+	}
+}
+
+// decided reports whether the guard itself has refused the request.
+func (f *Refusal) decided() bool { return f.Reason == f.Decision.Reason && !f.banned }
+
+// accept makes of a refusal the answer to a request that runs later.
+//
+// The handler has not run. So what a middleware of rules around this one has claimed goes back: a sale must
+// not be confirmed, and no outcome be kept, by a 202 that only promises a run.
+func (p *Passage) accept(rule *mounted, f *Refusal, d *Deferral) *Refusal {
+	if d.Conflict {
+		conflict := rule.refuse(core.ReasonConflict, core.Decision{Guard: rule.name})
+		conflict.by(rule, &p.from, p)
+		return conflict
+	}
+	for l := p.outer; l != nil; l = l.outer {
+		l.deferred = true
+	}
+	f.answer = rule.answers.to(core.ReasonDeferred)
+	f.Status, f.Reason, f.deferral = f.answer.Status, core.ReasonDeferred, d
+	return f
+}
+
+// deferredStatus is the status that rules around the one that has deferred a request get in place of 202.
+const deferredStatus = http.StatusTooManyRequests
+
+// promise is the body that says that a request runs later, and where its answer will be.
+type promise struct {
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Location string      `json:"location"`
+}
+
+func (f *Refusal) promise(text Text) []byte {
+	body, err := json.Marshal(promise{text.Title, f.Status, text.Detail, f.Reason, f.deferral.Location})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	}
+	return append(body, '\n') // the newline is for terminals
+}

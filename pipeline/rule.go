@@ -1,0 +1,431 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// Rule is a guard, and how an attempt is made out of a request. It is plain data. The same rule may be
+// mounted on several routes and in several frameworks; then it is one budget.
+type Rule struct {
+	// Guard decides. Required.
+	//
+	// Rate limits, and semaphores without a Wait, of rules that follow each other are asked together, in one
+	// round trip to each master of Redis, while the process expects them to allow the request and to have an
+	// eighth of their units or permits left. If one refuses nevertheless, those behind it leave no trace: what
+	// they took is given back at once. One with less left is asked in its turn, and so is each other guard that
+	// makes claims: when the rules in front have allowed the request. So is a rule for which the request's body
+	// has to be read, by a key function that says so (see keyfuncs.ReadsBody), by its lists or by Cost.
+	Guard core.Guard
+	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
+	Who keyfuncs.Func
+	// Under finds whom the actor is under, the outermost first, such as an organisation and a team. It is for
+	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. Where
+	// the first one finds nothing (keyfuncs.ErrMissing), the answer is 400; where another one finds nothing, the
+	// actor is in no such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
+	Under []keyfuncs.Func
+	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
+	// require it. Nil: none, so a rate limit has one budget per actor for all routes on which it is mounted.
+	What keyfuncs.Func
+	// Which finds the item that the attempt picks: a voter's choice, the article that is read. Guards whose
+	// Traits say NeedsItem require it. For guards whose Traits say KeepsOutcome it finds what makes a
+	// repetition the same request, and nil means keyfuncs.Fingerprint(). Nil elsewhere: none.
+	Which keyfuncs.Func
+	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
+	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. It may read the request's body. For a rate limit
+	// it may be an estimate, which the handler corrects: see [Spend].
+	Cost func(r *keyfuncs.Request) (int64, error)
+	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
+	// it. For other guards, if it is nil or finds nothing, the guard makes one.
+	//
+	// The attempt's ID is keyfuncs.JoinTexts(actor, found), so that no client can use the operation of another
+	// one whose ID they have guessed. Where a program needs the ID, it takes it from Decision.Attempt.ID.
+	ID keyfuncs.Func
+	// BareID makes the attempt's ID exactly what ID finds. It is for IDs that the server has given out, and
+	// that other parts of the application know, such as the number of an order. Such an ID belongs to the actor
+	// who uses it first: attempts of others are refused as core.ReasonConflict.
+	BareID bool
+	// RunReplays makes the handler run for replays too: see the section Replays of the package. It is for
+	// handlers that look at Decision.Replayed, and for those that call [Take]. Such a handler may run several
+	// times for one operation, also at once.
+	RunReplays bool
+	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
+	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
+	// nothing, the origin is empty.
+	Origin keyfuncs.Func
+
+	// Deny lists the requests that the rule refuses with ReasonDenied. It is checked first and takes
+	// precedence over Allow. Nil: none.
+	Deny *keyfuncs.List
+	// Allow lists the requests that pass this rule uncounted: neither Bans nor the guard is asked, and there
+	// is no Decision. Nil: none.
+	//
+	// A request without the key of a list is not in the list. A request whose key is malformed is answered
+	// with 400, as for Who.
+	Allow *keyfuncs.List
+	// CountPreflights makes CORS preflights count like other requests. Without it, a limit lets them pass
+	// uncounted after Deny and Bans: a browser sends them by itself and without credentials, and a page cannot
+	// read a refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
+	// ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around such a
+	// rule.
+	//
+	// Anybody can forge a preflight: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside
+	// a limit answers it, it runs the handler, uncounted. So set CountPreflights for each handler that serves
+	// any method, such as http.FileServer or a pattern without a method, unless a CORS middleware inside the
+	// rules answers preflights. With the CORS middleware around the rules, or without one, that costs nothing:
+	// no preflight that a browser waits for gets to the rules.
+	CountPreflights bool
+	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
+	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
+	// are the server's fault (5xx), those that the process decides itself because Redis is unavailable, those
+	// in the shadow of a Rollout, those that the guard describes as Expected (see kit.Answer), and those that
+	// are due to requests that may give back what they hold: see Failed.
+	//
+	// One Bans may serve several rules, whose Who should be the same. Then their refusals count together, and
+	// a ban holds for all of them. When Redis cannot be asked about bans, the rule goes on without them, and
+	// the engine's observer receives the error. Nil: nobody is banned.
+	Bans Bans
+
+	// Defer stores requests that the guard refuses until a known moment (its decision has a RetryAfter), and
+	// the client gets 202 with the reason deferred, Retry-After, and a Location where the answer will be:
+	// deferred.New makes one. Requests of actors who are banned, and those whose operation is in progress, are
+	// refused. So is one that Defer cannot store, or does not. A refusal counts as a strike all the same.
+	//
+	// A request with the operation ID of one that was stored gets the same 202, before any rule is asked. If
+	// the queue cannot be asked for it, OnOutage decides, or the policy of the guard.
+	//
+	// A request that runs later passes all middlewares again, as what it was. Those in front of this rule must
+	// let it pass as they have before; what those behind it answer is its answer.
+	//
+	// For a middleware of rules around this one the status is 429, since the handler has not run. Nil: requests
+	// are refused.
+	Defer Deferrer
+
+	// Rollout limits the rule to a part of the clients while it is introduced. Nil: the rule is enforced for
+	// all.
+	Rollout *Rollout
+
+	// NoKey says what happens to a request without who (Who finds nothing), or without the ID that the guard
+	// requires: 400, or it passes the rule. It is not about What and Which. If one of them finds nothing, the
+	// answer is always 400: a client must not evade a rule by leaving something out.
+	NoKey NoKey
+	// OnOutage says what happens when the guard cannot decide. Zero: the policy of the guard's Traits.
+	OnOutage core.Outage
+	// Failed reports whether a request with this response status failed. The pipeline gives back what a
+	// failed request took. Failed is called once, when the status is about to be sent. What happens later to
+	// the connection or to the request's context has no effect. A panic before that counts as 500. A request
+	// that nobody answers counts as StatusClientGone; for guards that keep outcomes it has always failed, and
+	// Failed is not called.
+	//
+	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
+	// limits, for which no request fails. Where a few statuses count, Counted says so in a line.
+	//
+	// A request holds its units while it runs, and may give them back. While another request of the same actor
+	// and resource is under way in this process, a refusal is no strike of Bans, and its RetryAfter is a second
+	// at most. Permits of a semaphore come back whatever Failed says, and are not meant.
+	Failed func(status int) bool
+	// Counted lists the only response statuses with which a request keeps what it took; all others give it
+	// back. It is a Failed that is true for all others, and a rule has one of the two. So a limit of tries
+	// counts only failed logins:
+	//
+	//	Counted: []int{http.StatusUnauthorized}
+	//
+	// Nil: Failed decides.
+	Counted []int
+
+	// Headers says which figures of the rule clients see. The zero value sends the RateLimit fields.
+	Headers Headers
+	// Texts returns the text of the rule's refusals, for example in the language of the request. The other
+	// members of the body stay as they are. It is called before anything is written, from many goroutines at
+	// once. Nil: generic English texts.
+	Texts func(r *http.Request, refusal *Refusal) Text
+	// Answer writes the response to requests that the rule refuses, in place of Refusal.Reply: a page of the
+	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. It is called
+	// for a request that was deferred (core.ReasonDeferred); Location is set then. The
+	// RateLimit fields, Retry-After and Cache-Control are set before the call, and Answer may change them.
+	// The handler never runs. If Answer writes nothing, the request gets Reply. A panic goes to the
+	// application's recoverer, as do panics of Texts and of key functions. Answer is called from many
+	// goroutines at once. Nil: Reply.
+	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
+}
+
+// Bans shuts out actors. *bans.Guard implements it. Implementations must be safe for concurrent use. A Bans
+// that describes itself (see kit.Describer) defines how banned actors are answered.
+type Bans interface {
+	// Name is the name of the guard that keeps the bans.
+	Name() string
+	// Check refuses a banned actor. The implementation reports its errors itself: the rule ignores them and
+	// goes on.
+	Check(ctx context.Context, a core.Attempt) (core.Decision, error)
+	// Strike records that the actor was refused, and reports whether this begins a ban.
+	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
+}
+
+// NoKey is what a rule does with a request that has no who, or no ID where the guard requires one: Who or ID
+// returned keyfuncs.ErrMissing. It is not for a key that is malformed, which is always refused.
+type NoKey int
+
+const (
+	// NoKeyRefuse answers with 400. Requests without a key never share a bucket.
+	NoKeyRefuse NoKey = iota
+	// NoKeySkip lets the request pass this rule undecided, such as a limit per user on a route that is open to
+	// all.
+	NoKeySkip
+)
+
+// StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
+// writing anything and the request's context was over, or a handler around the rules, such as
+// http.TimeoutHandler, has answered in its place. A client that is still connected gets 503 with
+// ReasonUnavailable.
+const StatusClientGone = 499
+
+// errNobody means that a request does not say whose it is.
+var errNobody = errors.New("nobody to count")
+
+// check finds rules that cannot work, which are mistakes of the developer.
+func (r *Rule) check() error {
+	if isNil(r.Guard) {
+		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
+	}
+	if err := r.checkNil(); err != nil {
+		return err
+	}
+	if err := cmp.Or(r.checkCounted(), r.checkUnder()); err != nil {
+		return err
+	}
+	traits := r.Guard.Traits()
+	switch {
+	case r.Who == nil:
+		return errors.New("has no Who: set the function that finds the actor, such as keyfuncs.IP() or " +
+			"keyfuncs.User(...)")
+	case r.What == nil && traits.NeedsResource:
+		return errors.New("has no What: set the function that finds the poll or item, such as keyfuncs.Param(...)")
+	case r.ID == nil && traits.NeedsID:
+		return errors.New("has no ID: set the function that finds the operation ID, such as " +
+			"keyfuncs.IdempotencyKey()")
+	case r.Which == nil && traits.NeedsItem:
+		return errors.New("has no Which: set the function that finds the item, such as keyfuncs.Param(...)")
+	}
+	if r.Headers.Hide && r.Headers.Legacy {
+		return errors.New("has both Headers.Hide and Headers.Legacy, which contradict each other: set one of them")
+	}
+	outage := cmp.Or(r.OnOutage, traits.Outage)
+	if _, ok := r.Guard.(kit.LocalGuard); outage == core.FailLocal && !ok {
+		return errors.New("has OnOutage: core.FailLocal, but its guard cannot decide inside one process: use " +
+			"core.FailClosed")
+	}
+	return nil
+}
+
+// checkUnder finds an Under that does not fit the levels of the guard.
+func (r *Rule) checkUnder() error {
+	if i := slices.IndexFunc(r.Under, func(f keyfuncs.Func) bool { return f == nil }); i >= 0 {
+		return fmt.Errorf("has nil as function %d of Under: set one such as keyfuncs.User(...)", i+1)
+	}
+	levels := r.Guard.Traits().Levels
+	if len(r.Under) == max(levels, 1)-1 {
+		return nil
+	}
+	return fmt.Errorf("has %d functions in Under, and its guard %d levels: set a function for each level but "+
+		"the last, and none for a guard without levels", len(r.Under), levels)
+}
+
+// checkNil finds fields that hold nil pointers.
+func (r *Rule) checkNil() error {
+	if r.Defer != nil && isNil(r.Defer) {
+		return fmt.Errorf("has a Defer that is a nil %T: make it with deferred.New, or leave the field out",
+			r.Defer)
+	}
+	if r.Bans != nil && isNil(r.Bans) {
+		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
+	}
+	return nil
+}
+
+// checkCounted finds a Counted by which no request would count, or that Failed may contradict.
+func (r *Rule) checkCounted() error {
+	strange := func(status int) bool { return status < 100 || status > 999 }
+	switch i := slices.IndexFunc(r.Counted, strange); {
+	case r.Counted == nil:
+		return nil
+	case r.Failed != nil:
+		return errors.New("has both Failed and Counted: set one of them")
+	case len(r.Counted) == 0:
+		return errors.New("has an empty Counted, so no request would count: list statuses, such as " +
+			"http.StatusUnauthorized, or leave it out")
+	case i >= 0:
+		return fmt.Errorf("has Counted: %d, which is no status: list statuses such as http.StatusUnauthorized",
+			r.Counted[i])
+	}
+	return nil
+}
+
+// isNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
+// that was never set. Such an interface is not nil itself, and its methods panic in the first request.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// mounted is a rule in a pipeline, with what its guard said of itself when the pipeline was made.
+type mounted struct {
+	Rule
+	name    string
+	traits  core.Traits
+	answers answerTable
+	bans    answerTable // of Bans
+	phases  kit.Phased  // of the guard; nil: Check decides
+	local   kit.LocalGuard
+	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
+	runs    any        // what its attempts are counted under while they run: see runsOf
+	stages  []stage    // that a request goes through
+	has     []part     // of its attempts
+	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
+	together int
+
+	// readsBody is whether a function of the rule reads the request's body, for which it may have to wait.
+	readsBody bool
+
+	sameDefer bool // as the last rule in front that has one: it is asked once per request
+
+	failures warn.Sample[failure] // of the key functions
+	logins   *logins              // nil: Who needs no login
+}
+
+// mount checks a rule and asks its guard once for what the pipeline needs to know.
+func mount(rule Rule) (*mounted, error) {
+	if err := rule.check(); err != nil {
+		return nil, err
+	}
+	if counted := slices.Clone(rule.Counted); counted != nil {
+		rule.Failed = func(status int) bool { return !slices.Contains(counted, status) }
+	}
+	rule.Under = slices.Clone(rule.Under) // as it was checked
+	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
+		answers: answersOf(rule.Guard)}
+	m.phases = kit.PhasesOf(rule.Guard)
+	m.local, _ = rule.Guard.(kit.LocalGuard)
+	m.holder, _ = rule.Guard.(kit.Holder)
+	if rule.Which == nil && m.traits.KeepsOutcome {
+		m.Which = sameRequest
+	}
+	m.runs, m.readsBody = runsOf(&rule), m.Rule.readsBody()
+	m.stages, m.has = m.stagesOf(), m.partsOf()
+	m.logins = loginsOf(rule.Who)
+	if rule.Bans != nil {
+		m.bans = answersOf(rule.Bans)
+	}
+	return m, nil
+}
+
+// readsBody reports whether a function of the rule reads the request's body. Of a Cost that is not known, so
+// it is taken to do.
+func (r *Rule) readsBody() bool {
+	all := append([]keyfuncs.Func{r.Who, r.What, r.Which, r.ID, r.Origin}, r.Under...)
+	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
+		if list != nil {
+			all = append(all, list.Key())
+		}
+	}
+	return r.Cost != nil || slices.ContainsFunc(all, keyfuncs.ReadsBody)
+}
+
+// refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
+func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
+	return refuse(r.answers, reason, d)
+}
+
+// refuseBanned makes a refusal by the rule's Bans.
+func (r *mounted) refuseBanned(d core.Decision) *Refusal {
+	f := refuse(r.bans, d.Reason, d)
+	f.banned = true
+	return f
+}
+
+// banned returns the decision that shuts the actor out, if there is a ban. An error has been observed; the
+// guard then decides alone: see Rule.Bans.
+func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
+	if r.Bans == nil {
+		return core.Decision{}, false
+	}
+	if d, err := r.Bans.Check(ctx, a); err == nil && !d.Allowed {
+		return d, true
+	}
+	return core.Decision{}, false
+}
+
+// strike counts a refusal by the guard against the actor. An error has been observed, and the refusal stands.
+func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
+	if r.Bans == nil || rerunOf(ctx) != nil {
+		return
+	}
+	if answer := r.answers.to(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {
+		_, _ = r.Bans.Strike(ctx, a) // observed
+	}
+}
+
+// keyError is the error of one of the rule's key functions or lists.
+type keyError struct {
+	field string // see core.Event.Key
+	err   error
+}
+
+func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
+func (e *keyError) Unwrap() error { return e.err }
+
+// keyOf returns the field that an error is about, or "".
+func keyOf(err error) string {
+	if from := (*keyError)(nil); errors.As(err, &from) {
+		return from.field
+	}
+	return ""
+}
+
+// text calls a key function. Empty text counts as nothing found, so that a function of the application cannot
+// put everybody into one bucket.
+func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
+	found, err := f(req)
+	if err == nil && found == "" {
+		err = keyfuncs.ErrMissing
+	}
+	if err != nil {
+		return "", &keyError{field, err}
+	}
+	return found, nil
+}
+
+// keepsOn reports whether the request keeps what its attempt took when it ends with this status.
+func (r *mounted) keepsOn(status int) bool {
+	switch {
+	case r.Failed != nil:
+		return !r.Failed(status)
+	case r.traits.KeepsOnFailure:
+		return true
+	}
+	return status < http.StatusBadRequest
+}
+
+// settles reports whether the rule depends on how a request ends.
+func (r *mounted) settles() bool {
+	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
+}
+
+// counts reports whether the guard counts attempts however their requests end, and is no claim: it replays
+// nothing, and need not be told that an attempt keeps what it took (see kit.Phased).
+func (r *mounted) counts() bool { return r.phases != nil && r.traits.KeepsOnFailure }
+
+// logger returns the logger for messages about the rule: that of its guard's engine.
+func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
+
+func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }

@@ -1,0 +1,81 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// Spend adds n to what the request has really cost under the named rate limit, in the units of Rule.Cost,
+// which is then an estimate: tokens of a language model, bytes that were sent, rows that were exported. Call
+// it as often as the cost becomes known, as while a response is streamed; the calls add up.
+//
+// When the handler has returned, the limit is told of the sum, once: units that were not used go back, and
+// those beyond the estimate are charged, so that later requests wait. See limit.SlidingWindow.Spend. This
+// takes a call to Redis where the sum is not the estimate; if it fails, it is tried again in the background,
+// and the engine's observer hears when that is given up. A request for which Spend was never called has cost
+// its estimate.
+//
+// What was spent stays spent, however the request ends: also if the handler fails, panics, or its client
+// disconnects. Of a request that has failed by Rule.Failed only the rest of the estimate goes back. The
+// RateLimit fields of the response are those of the estimate, since the header is sent before the cost is
+// known; no trailer corrects them. The next response has the true figures.
+//
+// An n below 0, and a guard that takes no actual costs (core.Traits.Spends) or whose decision was taken with
+// [Take], is a core.ErrInvalid. When the request has been settled, as for a goroutine that outlives the
+// handler, Spend returns a core.ErrGone. In both cases nothing was added. A sum beyond core.MaxAmount counts
+// as that. Where the rule let the request pass undecided there is nothing to count, and the error is nil. A
+// name that no rule around the handler has is a mistake in the program: see [Take].
+//
+// Spend is safe for concurrent use.
+func Spend(ctx context.Context, guard string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("%w: Spend(%q): %d is negative", core.ErrInvalid, guard, n)
+	}
+	p, _ := ctx.Value(passageKey{}).(*Passage)
+	e := findIn(p, guard)
+	switch {
+	case e == nil:
+		wantRule(ctx, p, "Spend", guard)
+	case !e.rule.spends():
+		return fmt.Errorf("%w: Spend(%q): the cost of this guard is no estimate", core.ErrInvalid, guard)
+	case e.owner.Load() == ownerTaker:
+		return fmt.Errorf("%w: Spend(%q): the decision was taken: tell its guard", core.ErrInvalid, guard)
+	case !e.spending.add(n):
+		return fmt.Errorf("%w: Spend(%q): the request has been settled", core.ErrGone, guard)
+	}
+	return nil
+}
+
+// spends reports whether the guard corrects the cost of an attempt when the request ends. What is confirmed
+// before the header is sent cannot be corrected after it.
+func (r *mounted) spends() bool { return r.traits.Spends && !r.traits.Confirms }
+
+// spending is what a handler says that a request has cost: 0, nothing so far; else one more than the sum;
+// below 0, it is too late.
+type spending struct{ sum atomic.Int64 }
+
+// add reports whether it is not too late.
+func (s *spending) add(n int64) bool {
+	for {
+		sum := s.sum.Load()
+		if sum < 0 {
+			return false
+		}
+		room := core.MaxAmount + 1 - max(sum, 1)
+		if s.sum.CompareAndSwap(sum, max(sum, 1)+min(n, room)) {
+			return true
+		}
+	}
+}
+
+// told reports whether the handler has said anything.
+func (s *spending) told() bool { return s.sum.Load() > 0 }
+
+// end returns the sum, and reports whether there is one. It is too late for more.
+func (s *spending) end() (sum int64, told bool) {
+	sum = s.sum.Swap(-1)
+	return sum - 1, sum > 0
+}

@@ -1,0 +1,167 @@
+package pipeline
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// TokenHeader is the header field in which apps keep the token of a guard (core.Traits.KeepsToken), such as
+// the ticket of a waiting room: "Gatehouse-Token: shop=…", of a request and of its answer. A client that
+// sends the field, even without a value, gets it in place of the cookie. Several guards are in several
+// lines, or in one, with commas in between.
+//
+// All others keep the token in a cookie named __Host-gatehouse- and the guard's name, which no subdomain
+// can set and which ends with the browser. Browsers take such a cookie by HTTPS only, some of them on
+// loopback hosts too. Where a request came without TLS to a loopback host, such as http://localhost:8080,
+// and has no field of a proxy, the cookie is named gatehouse- and the guard's name, and is not Secure.
+const TokenHeader = "Gatehouse-Token"
+
+// tokenMost is the maximum length of a token that a client sends, as it is in the field or the cookie. Others
+// count as none.
+const tokenMost = 4096
+
+const fieldSetCookie = "Set-Cookie"
+
+// token is a header field that has the client keep the token of a guard.
+type token struct {
+	field, value string
+	next         *token // of another guard
+}
+
+// appendToken adds the token of an entry's decision, if there is one. Its guard keeps tokens.
+func (f *fields) appendToken(r *http.Request, e *entry) {
+	d := &e.decision
+	if d.Token == "" || d.Attempt.Shadow {
+		return
+	}
+	text := url.QueryEscape(d.Token)
+	if _, asked := r.Header[TokenHeader]; asked {
+		f.more().tokens = &token{TokenHeader, tokenName(e.rule.name) + "=" + text, f.tokens()}
+		return
+	}
+	name, attributes := cookieName(r, e.rule.name), "; Path=/; HttpOnly; SameSite=Lax"
+	switch {
+	case !strings.HasPrefix(name, hostPrefix):
+	case e.rule.traits.TokenInFrames:
+		attributes = "; Path=/; HttpOnly; SameSite=None; Secure; Partitioned"
+	default:
+		attributes += "; Secure"
+	}
+	f.more().tokens = &token{fieldSetCookie, name + "=" + text + attributes, f.tokens()}
+}
+
+// TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room, where no
+// rule of the guard is in front of the handler. Only the guard knows whether it is a forgery. It is empty if
+// there is none.
+func TokenOf(r *http.Request, guard string) string { return sentToken(r, guard) }
+
+// sentToken returns the token of the guard that the client has sent; "" if there is none, or if it cannot be
+// one. The guard tells forged ones from others.
+func sentToken(r *http.Request, guard string) string {
+	sent, found := "", false
+	take := func(text string) {
+		if found && text != sent {
+			text = "" // none of several that differ
+		}
+		sent, found = text, true
+	}
+	if lines, asked := r.Header[TokenHeader]; asked {
+		for _, line := range lines {
+			for member := range strings.SplitSeq(line, ",") {
+				name, text, ok := strings.Cut(strings.TrimSpace(member), "=")
+				if ok && name == tokenName(guard) {
+					take(text)
+				}
+			}
+		}
+	} else {
+		for _, cookie := range r.CookiesNamed(cookieName(r, guard)) {
+			take(cookie.Value)
+		}
+	}
+	text, err := url.QueryUnescape(sent)
+	if err != nil || len(sent) > tokenMost {
+		return ""
+	}
+	return text
+}
+
+// tokenName is the name of a guard in the field and in the cookie's name. Those of an engine's guards are as
+// they are.
+func tokenName(guard string) string { return url.QueryEscape(guard) }
+
+const hostPrefix = "__Host-"
+
+func cookieName(r *http.Request, guard string) string {
+	if plain(r) {
+		return "gatehouse-" + tokenName(guard)
+	}
+	return hostPrefix + "gatehouse-" + tokenName(guard)
+}
+
+// ofProxies are fields that proxies set. Behind one that ends TLS, a request to a loopback host has come by
+// HTTPS.
+var ofProxies = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-Ip"}
+
+// plain reports whether the client is a browser on this machine that speaks HTTP, as in development: not
+// all of them take Secure cookies then.
+func plain(r *http.Request) bool {
+	if r.TLS != nil || slices.ContainsFunc(ofProxies, func(name string) bool { return r.Header[name] != nil }) {
+		return false
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// keep has the client keep the tokens.
+func keep(h http.Header, t *token) {
+	for ; t != nil; t = t.next {
+		if !slices.Contains(h[t.field], t.value) {
+			h.Add(t.field, t.value)
+		}
+	}
+}
+
+// keepsTokens reports whether the answer has a token of this middleware's rules.
+func (p *Passage) keepsTokens() bool { return p.fields.rare != nil && p.fields.rare.tokens != nil }
+
+// keepTokens is called when the header of the handler's answer is about to be sent. An answer with a token is
+// for one client: no shared cache may store it, whatever the handler has said.
+func (p *Passage) keepTokens(h http.Header) {
+	if !p.keepsTokens() || h == nil {
+		return
+	}
+	keep(h, p.fields.tokens()) // a handler may have replaced its cookies
+	directives, private := []string{"private"}, false
+	for _, line := range h["Cache-Control"] {
+		for line != "" {
+			var one string
+			one, line = cut(line, ',')
+			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(one)), "=")
+			private = private || name == "no-store"
+			if !slices.Contains([]string{"", "public", "private", "s-maxage", "proxy-revalidate"}, name) {
+				directives = append(directives, strings.TrimSpace(one))
+			}
+		}
+	}
+	if !private {
+		h.Set("Cache-Control", strings.Join(directives, ", "))
+	}
+	for name := range h { // these take precedence for some caches (RFC 9213)
+		if strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "X-Accel-Expires" {
+			h.Del(name)
+		}
+	}
+}
