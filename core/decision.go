@@ -97,7 +97,7 @@ func ClaimOf[T any](d Decision) (claim T, ok bool) {
 // Reason says why an attempt was allowed or denied. Programs may switch on it.
 type Reason string
 
-// The reasons. Package nethttpmw maps them to HTTP statuses.
+// The reasons. Package pipeline maps them to HTTP statuses.
 const (
 	// ReasonOK: allowed.
 	ReasonOK Reason = "ok"
@@ -239,7 +239,7 @@ func OutcomeOf(d Decision) *Outcome {
 	return nil
 }
 
-// Outcome is how an operation ended, for replays. Its users decide what it means: package nethttpmw keeps
+// Outcome is how an operation ended, for replays. Its users decide what it means: package pipeline keeps
 // responses in it, and a worker may keep its result.
 type Outcome struct {
 	// Status is the status of an HTTP response. Zero means that there is no response to replay.

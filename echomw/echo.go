@@ -53,7 +53,7 @@ type Rule = pipeline.Rule
 // error, because middleware.Timeout would drop the answer.
 func Echo(rules ...Rule) echo.MiddlewareFunc { return Follow(pipeline.New(rules...)) }
 
-// Follow is [Echo] for rules that may change while requests are served: see [pipeline.Follow].
+// Follow is [Echo] for rules that may change while requests are served: see [pipeline.Source].
 func Follow(s pipeline.Source) echo.MiddlewareFunc {
 	pipeline.MustFollow(s)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {

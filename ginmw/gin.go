@@ -49,7 +49,7 @@ type Rule = pipeline.Rule
 // route, on which keyfuncs.Route and keyfuncs.Param find nothing.
 func Gin(rules ...Rule) gin.HandlerFunc { return Follow(pipeline.New(rules...)) }
 
-// Follow is [Gin] for rules that may change while requests are served: see [pipeline.Follow].
+// Follow is [Gin] for rules that may change while requests are served: see [pipeline.Source].
 func Follow(s pipeline.Source) gin.HandlerFunc {
 	pipeline.MustFollow(s)
 	return func(c *gin.Context) {

@@ -13,7 +13,7 @@
 //
 // # Who the client is
 //
-// Mount the login in front of rules that need it, and store its name with [keyfuncs.WithUser], where
+// Mount the login in front of rules that need it, and store its name with [keyfuncs.WithValue], where
 // [keyfuncs.User] finds it. [keyfuncs.IP] finds the client's address. [keyfuncs.Param] and [keyfuncs.Route]
 // know http.ServeMux and chi behind their routes.
 //

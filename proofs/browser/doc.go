@@ -1,4 +1,4 @@
-// Package browser tests the project's pages in a headless Chromium: the refusal pages of nethttpmw, the pages
+// Package browser tests the project's pages in a headless Chromium: the refusal pages of pipeline, the pages
 // of package operator, and the page of examples/demo, each of whose scenarios is played. Each page is looked
 // at light and dark, 390 and 1,280 pixels wide, and audited (audit_test.go): no errors in the console, no
 // request to another host, names for all controls, contrast, landmarks, the order of headings, visible focus,
