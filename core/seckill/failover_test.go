@@ -53,11 +53,14 @@ func orderOf(i int) core.Attempt {
 	return core.Attempt{Actor: fmt.Sprint("buyer ", i), Resource: "tv", ID: fmt.Sprint("order ", i)}
 }
 
-// buy lets the buyers from first to last buy a unit each, all at once. wait waits until all have an answer.
+// patience is how long a buyer retries: longer than an outage lasts on a busy machine.
+const patience = 3 * time.Minute
+
+// buy lets the buyers from first to last buy a unit each, all at once.
 func (s *shop) buy(t *testing.T, first, last int) {
 	for i := first; i <= last; i++ {
 		s.all.Go(func() {
-			a := orderOf(i)
+			a, begun := orderOf(i), time.Now()
 			for {
 				d, err := s.Check(t.Context(), a)
 				switch {
@@ -76,6 +79,10 @@ func (s *shop) buy(t *testing.T, first, last int) {
 				if t.Context().Err() != nil {
 					return
 				}
+				if time.Since(begun) > patience {
+					t.Errorf("buyer %d has no answer yet: %+v, %v", i, d, err)
+					return
+				}
 			}
 		})
 	}
@@ -83,8 +90,12 @@ func (s *shop) buy(t *testing.T, first, last int) {
 
 // confirm confirms the reservation of a buyer, and reports whether it could: a hold can be lost.
 func (s *shop) confirm(t *testing.T, i int) bool {
-	for t.Context().Err() == nil {
+	for begun := time.Now(); t.Context().Err() == nil; {
 		d, err := s.Confirm(t.Context(), orderOf(i))
+		if time.Since(begun) > patience {
+			t.Errorf("buyer %d cannot confirm: %+v, %v", i, d, err)
+			return false
+		}
 		switch {
 		case errors.Is(err, core.ErrUnconfirmed):
 			s.unconfirmed.Add(1)
