@@ -56,15 +56,15 @@ func TestREADMEShowsMeasuredFigures(t *testing.T) {
 	}
 }
 
-// TestREADMEShowsMeasuredCoverage: the badge has the figure that make cover has written.
-func TestREADMEShowsMeasuredCoverage(t *testing.T) {
-	measured := regexp.MustCompile(`\| \*\*all\*\* \| \d+ \| (\d+)\.\d %`).FindStringSubmatch(read(t, "docs/coverage.md"))
-	if measured == nil {
-		t.Fatal("docs/coverage.md has no figure of all packages")
+// TestREADMEShowsTheCoverageThatCIEnforces: the badge has the figure below which scripts/coverage fails.
+func TestREADMEShowsTheCoverageThatCIEnforces(t *testing.T) {
+	enforced := regexp.MustCompile(`\$2 < (\d+) `).FindStringSubmatch(read(t, "scripts/coverage"))
+	if enforced == nil {
+		t.Fatal("scripts/coverage has no figure below which it fails")
 	}
 	for _, file := range readmes {
-		if !strings.Contains(read(t, file), "/badge/coverage-"+measured[1]+"%25-") {
-			t.Errorf("the badge of %s does not have the %s %% of docs/coverage.md", file, measured[1])
+		if !strings.Contains(read(t, file), "/badge/coverage-%E2%89%A5%20"+enforced[1]+"%25-") {
+			t.Errorf("the badge of %s does not have the %s %% of scripts/coverage", file, enforced[1])
 		}
 	}
 }
