@@ -32,11 +32,11 @@ func TestCapacityHasMeasuredFigures(t *testing.T) {
 	if len(times) < 8 {
 		t.Fatalf("found only %d times", len(times))
 	}
-	performance := read(t, "docs/performance.md") + read(t, "proofs/bench/results/moment.md")
+	performance := read(t, "docs/performance.md") + read(t, "proofs/bench/results/moment.txt")
 	for _, text := range times {
 		for _, figure := range regexp.MustCompile(`[\d.]+`).FindAllString(text, -1) {
 			if !regexp.MustCompile(`[ |]` + regexp.QuoteMeta(figure) + `( µs|,)`).MatchString(performance) {
-				t.Errorf("docs/performance.md and proofs/bench/results/moment.md do not have %s µs", figure)
+				t.Errorf("docs/performance.md and proofs/bench/results/moment.txt do not have %s µs", figure)
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func TestCapacityHasMeasuredFigures(t *testing.T) {
 // TestRatesOfScaleFollowFromTheTimes: each rate is half a second by the measured time and the share of the
 // busiest of 16 masters.
 func TestRatesOfScaleFollowFromTheTimes(t *testing.T) {
-	_, server, _ := strings.Cut(read(t, "proofs/bench/results/scale.md"), "CPU time of the server")
+	_, server, _ := strings.Cut(read(t, "proofs/bench/results/scale.txt"), "CPU time of the server")
 	page := read(t, "docs/operations/capacity.md")
 	zipf := 0.0
 	for i := range 10_000 {

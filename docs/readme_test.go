@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,28 +32,53 @@ func TestREADMEIsShort(t *testing.T) {
 // TestREADMEShowsMeasuredFigures: the comparison and the cost of a check are those that the benchmark has
 // written.
 func TestREADMEShowsMeasuredFigures(t *testing.T) {
-	written := tables(read(t, "proofs/bench/results/comparison.md"))
+	written := tables(read(t, "proofs/bench/results/comparison.txt"))
 	if len(written) != 1 {
-		t.Fatalf("proofs/bench/results/comparison.md has %d tables", len(written))
+		t.Fatalf("proofs/bench/results/comparison.txt has %d tables", len(written))
 	}
 	if !slices.ContainsFunc(tables(read(t, "README.md")), func(shown []string) bool {
 		return slices.Equal(shown, written[0])
 	}) {
-		t.Error("README.md does not show the table of proofs/bench/results/comparison.md as it is")
+		t.Error("README.md does not show the table of proofs/bench/results/comparison.txt as it is")
 	}
 	// of the first table of CPU time of the server, in the first column: allowed, one caller
 	cost := regexp.MustCompile(`(?s)\| CPU time of the server, µs, × floor \|.*?\n\| SlidingWindow \| [\d.]+, ([\d.]+)×`).
-		FindStringSubmatch(read(t, "proofs/bench/results/redis.md"))
+		FindStringSubmatch(read(t, "proofs/bench/results/redis.txt"))
 	if cost == nil {
-		t.Fatal("proofs/bench/results/redis.md does not have the cost of a SlidingWindow")
+		t.Fatal("proofs/bench/results/redis.txt does not have the cost of a SlidingWindow")
 	}
 	figures := regexp.MustCompile(`\d\.\d\d(?:\n| )?`)
 	for _, file := range readmes {
 		_, text, _ := strings.Cut(read(t, file), "BENCHFLAGS=")
 		text, _, _ = strings.Cut(text, "\n## ")
 		if shown := figures.FindString(text); strings.TrimSpace(shown) != cost[1] {
-			t.Errorf("%s has %q times the CPU of the floor, proofs/bench/results/redis.md %s", file, shown, cost[1])
+			t.Errorf("%s has %q times the CPU of the floor, proofs/bench/results/redis.txt %s", file, shown, cost[1])
 		}
+	}
+}
+
+// TestTheTableOfResultsHasMeasuredFigures: each figure of proofs/bench/results/README.md stands in the file of its
+// part, and each part has a row.
+func TestTheTableOfResultsHasMeasuredFigures(t *testing.T) {
+	rows := regexp.MustCompile(`(?m)^\| (?:\[([\w-]+)\]\(.+\.txt\) )?\| .+ \| (.+) \|$`).
+		FindAllStringSubmatch(read(t, "proofs/bench/results/README.md"), -1)
+	part, parts, measured := "", 0, ""
+	for _, row := range rows {
+		if row[1] != "" {
+			part, parts = row[1], parts+1
+			measured = read(t, "proofs/bench/results/"+part+".txt")
+		}
+		if part == "" || part == "comparison" {
+			continue // the heading; TestREADMEShowsMeasuredFigures has its table
+		}
+		for _, figure := range regexp.MustCompile(`[\d.]+×?`).FindAllString(row[2], -1) {
+			if !regexp.MustCompile(`[ |]` + regexp.QuoteMeta(figure) + `[ ,]`).MatchString(measured) {
+				t.Errorf("%s.txt does not have %s", part, figure)
+			}
+		}
+	}
+	if files, err := filepath.Glob("proofs/bench/results/*.txt"); err != nil || len(files) != parts {
+		t.Errorf("%d parts have rows, %d have files, %v", parts, len(files), err)
 	}
 }
 

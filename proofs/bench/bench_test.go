@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	out    = flag.String("out", "", "run in full, and write the results to this folder, a page for each part")
+	out    = flag.String("out", "", "run in full, and write the results to this folder, a file for each part")
 	only   = flag.String("only", "", "run only the parts whose names match this regular expression")
 	rounds = flag.Int("rounds", 20, "with -out: how often each subject has its turn under each load")
 	turn   = flag.Duration("turn", 50*time.Millisecond, "with -out: how long a turn is")
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// reportPart measures one part, and writes its page.
+// reportPart measures one part, and writes its file.
 func reportPart(t *testing.T, rdb *redis.Client, p part, c config) {
 	if p.needs != "" {
 		if _, err := exec.LookPath(p.needs); err != nil {
@@ -90,7 +90,7 @@ func reportPart(t *testing.T, rdb *redis.Client, p part, c config) {
 	}
 	if c.full {
 		fmt.Print(text.String())
-		if err := os.WriteFile(filepath.Join(*out, p.name+".md"), []byte(text.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*out, p.name+".txt"), []byte(text.String()), 0o644); err != nil {
 			t.Error(err)
 		}
 	}

@@ -4,6 +4,6 @@
 //
 // The package is a module of its own, so that the other libraries stay out of Gatehouse's go.mod. The
 // benchmark is a test, because the test helpers start the redis-server: `make bench` in the repository's
-// root runs it in full and writes a page per part into results; a plain `go test` runs all of it for a few
+// root runs it in full and writes a file per part into results; a plain `go test` runs all of it for a few
 // milliseconds each, to show that it works.
 package bench

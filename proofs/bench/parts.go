@@ -10,7 +10,7 @@ import (
 
 // part is a part of the benchmark. Each can be run by itself: see the flag -only.
 type part struct {
-	name string // of its page in the folder of results
+	name string // of its file in the folder of results
 	// needs names the program without which the part is left out; with one, it runs in full runs only.
 	needs string
 	// measure writes the results as Markdown. The Redis is empty.

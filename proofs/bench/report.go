@@ -34,7 +34,7 @@ func (r *report) preface(ctx context.Context, rdb *redis.Client, c config, part 
 		return err
 	}
 	r.line("# Results: %s\n\nWritten by `make bench BENCHFLAGS='-only %s'` on %s: %s, Redis %s, %d CPUs%s;\n"+
-		"%d rounds, %v per turn, seed %d. [How to read it](../README.md#how-to-read-the-results).", part, part,
+		"%d rounds, %v per turn, seed %d. How to read it: proofs/bench/README.md.", part, part,
 		time.Now().UTC().Format(time.DateOnly), runtime.Version(), info["Server"]["redis_version"],
 		runtime.NumCPU(), busy(), c.rounds, c.turn, c.seed)
 	return nil
