@@ -22,9 +22,7 @@ var guardPages = map[string]struct {
 	structs []string
 	guard   string
 }{
-	"sliding-window": {[]string{"core/limit.Limit"}, "limit"},
-	"fixed-window":   {[]string{"core/limit.Limit"}, "limit"},
-	"token-bucket":   {[]string{"core/limit.Limit"}, "limit"},
+	"limits":         {[]string{"core/limit.Limit"}, "limit"},
 	"bans":           {[]string{"core/bans.Options"}, "bans"},
 	"votes":          {[]string{"core/votes.Options", "core/votes.Poll", "core/votes.VoidOptions"}, "votes"},
 	"seckill":        {[]string{"core/seckill.Options", "core/seckill.Sale"}, "seckill"},

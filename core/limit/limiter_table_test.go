@@ -15,10 +15,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of limits in docs/guards/sliding-window.md")
+var update = flag.Bool("update", false, "rewrite the table of limits in docs/guards/limits.md")
 
 // TestThePageKnowsTheLimits measures what each rate limit admits at worst and what it costs a real Redis, and
-// compares the result with the table of docs/guards/sliding-window.md. go test ./core/limit -run
+// compares the result with the table of docs/guards/limits.md. go test ./core/limit -run
 // TestThePageKnowsTheLimits -update rewrites it.
 func TestThePageKnowsTheLimits(t *testing.T) {
 	s := redistest.StartServer(t)
@@ -62,7 +62,7 @@ func TestThePageKnowsTheLimits(t *testing.T) {
 		t.Logf("another Redis than the one of the page's table, so the figures may differ:\n%s", table)
 		return
 	}
-	guardtest.WantOnPage(t, "../../docs/guards/sliding-window.md", "limits table", table, *update)
+	guardtest.WantOnPage(t, "../../docs/guards/limits.md", "limits table", table, *update)
 }
 
 // bytesOfFull returns the memory of a key that holds as many units as it can, including its name: for the
