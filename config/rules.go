@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // ruleSpec is a rule of a file.
@@ -109,7 +110,7 @@ var headersForm = object(
 )
 
 type headersSpec struct {
-	pipeline.Headers
+	answers.Headers
 	partition key
 }
 

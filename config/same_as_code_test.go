@@ -31,6 +31,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // everyGuard has a guard of each kind that a file can have.
@@ -123,7 +124,7 @@ func codeRules(e *core.Engine) map[string]pipeline.Rule {
 		"fixed": {Guard: limit.NewFixedWindow(e, "fixed", limit.PerMinute(2)), Who: client, Deny: staff},
 		"bucket": {Guard: limit.NewTokenBucket(e, "bucket", limit.PerHour(2)), Who: client,
 			Failed:  func(status int) bool { return status != 401 && status < 500 },
-			Headers: pipeline.Headers{Legacy: true}},
+			Headers: answers.Headers{Legacy: true}},
 		"tiers": {Guard: tiers, Who: client, Which: plan},
 		"poll": {Guard: votes.New(e, "poll", votes.Options{Find: find}), Who: client, What: what, Which: which,
 			Origin: keyfuncs.IP()},

@@ -26,6 +26,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // quiet keeps the log of changes out of the tests'.
@@ -462,8 +463,8 @@ func TestOptionsOfTheProgram(t *testing.T) {
 		config.WithCost("size", func(*keyfuncs.Request) (int64, error) { return 9, nil }),
 		config.WithGuards(ownGuard{}),
 		config.WithAdjust(func(list string, r *pipeline.Rule) {
-			r.Texts = func(*http.Request, *pipeline.Refusal) pipeline.Text {
-				return pipeline.Text{Detail: list + " " + r.Guard.Name()}
+			r.Texts = func(*http.Request, *answers.Refusal) answers.Text {
+				return answers.Text{Detail: list + " " + r.Guard.Name()}
 			}
 		}))
 	if err != nil {

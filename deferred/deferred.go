@@ -20,7 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // Options are the options of [New].
@@ -167,7 +167,7 @@ func unlessMissing(err error) error {
 // stored, Known reads the body, up to MaxBody, to tell repetitions from other requests. It is asked in front
 // of all rules, so no rule counts such a request while its body arrives: the ReadTimeout of the server bounds
 // it.
-func (d *Requests) Known(ctx context.Context, r *keyfuncs.Request) (*pipeline.Deferral, error) {
+func (d *Requests) Known(ctx context.Context, r *keyfuncs.Request) (*answers.Deferral, error) {
 	op, err := d.operation(r)
 	if err != nil || !op.given {
 		return nil, err
@@ -176,7 +176,7 @@ func (d *Requests) Known(ctx context.Context, r *keyfuncs.Request) (*pipeline.De
 }
 
 // find returns the deferral of an operation, or nil if none is stored.
-func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) (*pipeline.Deferral, error) {
+func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) (*answers.Deferral, error) {
 	status, err := d.queue.Find(ctx, op.task())
 	if errors.Is(err, core.ErrNotFound) {
 		return nil, nil
@@ -195,13 +195,13 @@ func (d *Requests) find(ctx context.Context, r *keyfuncs.Request, op operation) 
 	// A body that cannot be read, or is longer than any that is stored, is not the stored one.
 	asked, err := d.fingerprint(r)
 	same := err == nil && digest(asked) == first
-	return &pipeline.Deferral{Location: d.o.Page + op.id, RetryAfter: wait, Conflict: !same}, nil
+	return &answers.Deferral{Location: d.o.Page + op.id, RetryAfter: wait, Conflict: !same}, nil
 }
 
 // Defer stores a request that may succeed after the wait: see pipeline.Deferrer.
 func (d *Requests) Defer(
 	ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int,
-) (*pipeline.Deferral, error) {
+) (*answers.Deferral, error) {
 	if wait > d.o.MaxWait || r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect {
 		return nil, nil
 	}
@@ -221,7 +221,7 @@ func (d *Requests) Defer(
 	created, err := d.queue.ScheduleWithin(ctx, op.task(), d.now().Add(wait), payload, d.o.MaxStored,
 		int64(d.o.MaxAnswer))
 	if err == nil && created {
-		return &pipeline.Deferral{Location: d.o.Page + op.id, RetryAfter: wait}, nil
+		return &answers.Deferral{Location: d.o.Page + op.id, RetryAfter: wait}, nil
 	}
 	_ = d.o.Limit.Settle(ctx, allowed, core.Rollback) // observed; it is stored already, or not at all
 	if errors.Is(err, delay.ErrFull) {

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // StateHeader is the field by which the page says how far a request is. Its values are the states of [State].
@@ -114,7 +114,7 @@ func (d *Requests) tell(w http.ResponseWriter, r *keyfuncs.Request, task string,
 		}
 		outcome := f.Outcome
 		header.Set(StateHeader, string(StateDone))
-		if pipeline.ReplayResponse(w, r.Request, outcome) {
+		if answers.ReplayResponse(w, r.Request, outcome) {
 			return
 		}
 		if location := outcome.Header["Location"]; location != "" {

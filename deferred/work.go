@@ -10,6 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // principalKey is the key of the principal in the context of a request that runs later.
@@ -74,7 +75,7 @@ func (d *Requests) run(ctx context.Context, app http.Handler, t delay.Task) erro
 
 // unanswered says that something has answered the request before it got to its handler. That would answer it
 // in the same way again, unless the status says that it is busy or has failed.
-func (d *Requests) unanswered(task string, status int, f *pipeline.Refusal) error {
+func (d *Requests) unanswered(task string, status int, f *answers.Refusal) error {
 	err := fmt.Errorf("%w: status %d", errUnanswered, status)
 	if f != nil {
 		err = fmt.Errorf("%w, %s by %s", err, f.Reason, f.Decision.Guard)
@@ -87,10 +88,10 @@ func (d *Requests) unanswered(task string, status int, f *pipeline.Refusal) erro
 }
 
 // again lets a request that the rules have refused once more wait, unless it is too old.
-func (d *Requests) again(s *stored, f *pipeline.Refusal) error {
+func (d *Requests) again(s *stored, f *answers.Refusal) error {
 	err := fmt.Errorf("%w: %s by %s", errRefused, f.Reason, f.Decision.Guard)
 	wait := f.Decision.RetryAfter
-	if f.Reason == pipeline.ReasonUnavailable {
+	if f.Reason == answers.ReasonUnavailable {
 		wait = f.RetryAfter()
 	}
 	if d.now().Sub(time.Unix(s.Came, 0))+wait > d.o.MaxAge {

@@ -40,6 +40,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/pathvalue"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // Rule says which guard decides and how an attempt is made from a request. It is [pipeline.Rule].
@@ -159,8 +160,8 @@ func Take(c *echo.Context, guard string) (core.Decision, bool) {
 }
 
 // TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room: see
-// [pipeline.TokenOf].
-func TokenOf(c *echo.Context, guard string) string { return pipeline.TokenOf(c.Request(), guard) }
+// [answers.TokenOf].
+func TokenOf(c *echo.Context, guard string) string { return answers.TokenOf(c.Request(), guard) }
 
 // Spend adds to what the request has really cost under the named rate limit: see [pipeline.Spend].
 func Spend(c *echo.Context, guard string, n int64) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware
@@ -40,10 +40,10 @@ func TestPanicsInFrontOfTheHandlerKeepItFromRunning(t *testing.T) {
 	for name, change := range map[string]func(*ginmw.Rule){
 		"Who": func(r *ginmw.Rule) { r.Who = func(*keyfuncs.Request) (string, error) { panic("lost") } },
 		"Texts": func(r *ginmw.Rule) {
-			r.Texts = func(*http.Request, *pipeline.Refusal) pipeline.Text { panic("lost") }
+			r.Texts = func(*http.Request, *answers.Refusal) answers.Text { panic("lost") }
 		},
 		"Answer": func(r *ginmw.Rule) {
-			r.Answer = func(http.ResponseWriter, *http.Request, *pipeline.Refusal) { panic("lost") }
+			r.Answer = func(http.ResponseWriter, *http.Request, *answers.Refusal) { panic("lost") }
 		},
 	} {
 		rule := inPoll(votes)

@@ -6,18 +6,19 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // What an application writes in its rules, under the name of this package.
 type (
 	// Rule says which guard decides and how an attempt is made from a request. It is [pipeline.Rule].
 	Rule = pipeline.Rule
-	// Headers says what a rule tells in the fields of answers. It is [pipeline.Headers].
-	Headers = pipeline.Headers
-	// Refusal is a request that a rule refuses. It is [pipeline.Refusal].
-	Refusal = pipeline.Refusal
-	// Text is the text of an answer to a refused request. It is [pipeline.Text].
-	Text = pipeline.Text
+	// Headers says what a rule tells in the fields of answers. It is [answers.Headers].
+	Headers = answers.Headers
+	// Refusal is a request that a rule refuses. It is [answers.Refusal].
+	Refusal = answers.Refusal
+	// Text is the text of an answer to a refused request. It is [answers.Text].
+	Text = answers.Text
 	// Rollout lets a rule begin in steps. It is [pipeline.Rollout].
 	Rollout = pipeline.Rollout
 )
@@ -46,5 +47,5 @@ func Take(ctx context.Context, guard string) (core.Decision, bool) { return pipe
 // Spend corrects what the request costs at a guard: see [pipeline.Spend].
 func Spend(ctx context.Context, guard string, n int64) error { return pipeline.Spend(ctx, guard, n) }
 
-// TokenOf returns the token that the client sent for a guard: see [pipeline.TokenOf].
-func TokenOf(r *http.Request, guard string) string { return pipeline.TokenOf(r, guard) }
+// TokenOf returns the token that the client sent for a guard: see [answers.TokenOf].
+func TokenOf(r *http.Request, guard string) string { return answers.TokenOf(r, guard) }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -20,10 +22,10 @@ type prepared struct {
 	done    bool
 	cohort  cohort
 	attempt core.Attempt
-	refusal *Refusal // by a list, or because no attempt could be made
-	err     error    // why no attempt could be made
-	passes  bool     // undecided: by a list, or because there is nobody to count
-	only    bool     // a preflight: it passes unless the bans refuse it
+	refusal *answers.Refusal // by a list, or because no attempt could be made
+	err     error            // why no attempt could be made
+	passes  bool             // undecided: by a list, or because there is nobody to count
+	only    bool             // a preflight: it passes unless the bans refuse it
 
 	banned bool  // the entry's decision is that of the bans
 	failed error // of the guard
@@ -96,7 +98,7 @@ func (r *mounted) lists(ctx context.Context, req *keyfuncs.Request, p *prepared)
 	case err != nil:
 		p.refusal, p.err = r.refuseKey(ctx, err), err
 	case denied:
-		p.refusal, p.err = r.refuse(ReasonDenied, core.Decision{Guard: r.name}), &keyError{field: "deny"}
+		p.refusal, p.err = r.refuse(answers.ReasonDenied, core.Decision{Guard: r.name}), &keyError{field: "deny"}
 	case allowed:
 		p.passes = true
 	default:
@@ -120,12 +122,22 @@ func (r *mounted) listed(req *keyfuncs.Request) (denied, allowed bool, err error
 	return denied, allowed, nil
 }
 
+// isPreflight reports whether the request is a CORS preflight as browsers send it (Fetch standard, section
+// "CORS-preflight fetch"): without a body and without credentials. A request that has either is none, so that
+// nobody who is logged in passes the rules by calling a request a preflight.
+func isPreflight(r *http.Request) bool {
+	h := r.Header
+	return r.Method == http.MethodOptions && h.Get("Origin") != "" &&
+		h.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0 &&
+		h.Get("Cookie") == "" && h.Get("Authorization") == ""
+}
+
 // preflight decides for a CORS preflight: see Rule.CountPreflights.
 func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepared) {
 	switch {
 	case !r.traits.KeepsOnFailure || r.traits.KeepsToken:
 		warn.Preflight.Tell(ctx, r.logger(), r.name, "guard", r.name)
-		p.refusal = r.refuse(ReasonPreflight, core.Decision{Guard: r.name})
+		p.refusal = r.refuse(answers.ReasonPreflight, core.Decision{Guard: r.name})
 		p.err = &keyError{field: "preflight"}
 	case r.Bans == nil:
 		p.passes = true
@@ -158,7 +170,7 @@ func (r *mounted) makeAttempt(ctx context.Context, req *keyfuncs.Request, p *pre
 // stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
 func (p *Pipeline) lookAhead(
 	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
-) (*mounted, *Refusal) {
+) (*mounted, *answers.Refusal) {
 	for i, rule := range p.rules[from:] {
 		if rule.traits.KeepsOutcome || i > 0 && rule.readsBody && bodied(req) {
 			break
@@ -204,7 +216,7 @@ func (r *mounted) recalls() bool {
 
 // remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
 // With only, the guard is not asked.
-func (r *mounted) remembered(ctx context.Context, a core.Attempt, only bool) *Refusal {
+func (r *mounted) remembered(ctx context.Context, a core.Attempt, only bool) *answers.Refusal {
 	if bans, ok := r.Bans.(kit.Recaller); ok {
 		if d, ok := bans.Recall(ctx, a); ok {
 			return r.refuseBanned(d)

@@ -20,6 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 func TestEveryReasonHasItsStatus(t *testing.T) {
@@ -46,14 +47,14 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 		core.ReasonConflict:         http.StatusUnprocessableEntity,
 		core.ReasonNotReady:         http.StatusServiceUnavailable,
 		core.ReasonUnconfirmed:      http.StatusServiceUnavailable,
-		pipeline.ReasonDenied:       http.StatusForbidden,
-		pipeline.ReasonPreflight:    http.StatusForbidden,
+		answers.ReasonDenied:        http.StatusForbidden,
+		answers.ReasonPreflight:     http.StatusForbidden,
 		core.ReasonDayRolled:        http.StatusServiceUnavailable,
-		pipeline.ReasonUnavailable:  http.StatusServiceUnavailable,
-		pipeline.ReasonNoKey:        http.StatusBadRequest,
-		pipeline.ReasonMalformed:    http.StatusBadRequest,
-		pipeline.ReasonInvalid:      http.StatusBadRequest,
-		pipeline.ReasonTooLarge:     http.StatusRequestEntityTooLarge,
+		answers.ReasonUnavailable:   http.StatusServiceUnavailable,
+		answers.ReasonNoKey:         http.StatusBadRequest,
+		answers.ReasonMalformed:     http.StatusBadRequest,
+		answers.ReasonInvalid:       http.StatusBadRequest,
+		answers.ReasonTooLarge:      http.StatusRequestEntityTooLarge,
 	}
 	missing := maps.Clone(want)
 	for _, g := range everyguard.Kinds() {
@@ -187,7 +188,7 @@ func TestGuardsDescribeThemselvesOnce(t *testing.T) {
 type meddling struct{ fake }
 
 func (*meddling) Describe() kit.Description {
-	return kit.Description{Answers: []kit.Answer{{Reason: pipeline.ReasonUnavailable, Status: http.StatusOK}}}
+	return kit.Description{Answers: []kit.Answer{{Reason: answers.ReasonUnavailable, Status: http.StatusOK}}}
 }
 
 func TestThePipelinesReasonsAreItsOwn(t *testing.T) {
@@ -215,7 +216,7 @@ func TestRetryAfterIsRoundedUpToSeconds(t *testing.T) {
 		{math.MaxInt64, "2147483647"},
 	} {
 		w := httptest.NewRecorder()
-		refusal := pipeline.Refusal{
+		refusal := answers.Refusal{
 			Status: http.StatusTooManyRequests, Reason: core.ReasonLimited,
 			Decision: core.Decision{RetryAfter: c.wait},
 		}

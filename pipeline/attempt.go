@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -51,7 +53,7 @@ func (r *mounted) attempt(req *keyfuncs.Request) (a core.Attempt, err error) {
 		case partCost:
 			a.Cost, err = r.cost(req)
 		case partToken:
-			a.Token = sentToken(req.Request, r.name)
+			a.Token = answers.TokenOf(req.Request, r.name)
 		case partOrigin:
 			if a.Origin, err = text("origin", r.Origin, req); errors.Is(err, keyfuncs.ErrMissing) {
 				err = nil

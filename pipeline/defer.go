@@ -2,12 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
 	"sync/atomic"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -19,22 +20,11 @@ import (
 type Deferrer interface {
 	// Known returns the deferral of a request that was stored before, by the operation ID that the request has.
 	// Nil: it was not, or has no operation ID.
-	Known(ctx context.Context, r *keyfuncs.Request) (*Deferral, error)
+	Known(ctx context.Context, r *keyfuncs.Request) (*answers.Deferral, error)
 	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
 	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer. depth is
 	// for [WithRerun].
-	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*Deferral, error)
-}
-
-// Deferral is what a client is told about a request that runs later.
-type Deferral struct {
-	// Location is the URL at which the client asks for the answer.
-	Location string
-	// RetryAfter is how long the client should wait before that. It is answered in whole seconds, 1 at least.
-	RetryAfter time.Duration
-	// Conflict reports that the operation ID belongs to another request. This one is answered with 422, and is
-	// not stored.
-	Conflict bool
+	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*answers.Deferral, error)
 }
 
 // Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
@@ -61,12 +51,12 @@ func (p *Pipeline) findDefers() {
 type Rerun struct {
 	depth   int64
 	passed  atomic.Int64 // how many middlewares with a Defer
-	refusal atomic.Pointer[Refusal]
+	refusal atomic.Pointer[answers.Refusal]
 	decided atomic.Bool // a guard has refused for good, or told that the request is done
 }
 
 // Refusal returns the last refusal by a rule. Nil: no rule has refused the request.
-func (r *Rerun) Refusal() *Refusal { return r.refusal.Load() }
+func (r *Rerun) Refusal() *answers.Refusal { return r.refusal.Load() }
 
 // Answered reports whether the answer to the request is one: the request has passed the rule that had
 // deferred it, or a guard has decided it, such as a sale that is sold out, or an operation that is done. All
@@ -110,11 +100,11 @@ func (p *Passage) depth() (n int) {
 
 // deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
 // run beside the one that is stored.
-func (p *Passage) deferredBefore() (*mounted, *Refusal) {
+func (p *Passage) deferredBefore() (*mounted, *answers.Refusal) {
 	if rerunOf(&p.settling) != nil {
 		return nil, nil
 	}
-	var known *Deferral
+	var known *answers.Deferral
 	var err error
 	for _, rule := range p.pipeline.rules {
 		if rule.Defer == nil {
@@ -140,26 +130,26 @@ func isKeyError(err error) bool {
 }
 
 // refuseUnknown refuses a request of which is not known whether it was deferred.
-func (r *mounted) refuseUnknown(ctx context.Context, err error) *Refusal {
+func (r *mounted) refuseUnknown(ctx context.Context, err error) *answers.Refusal {
 	if isKeyError(err) {
 		return r.refuseKey(ctx, err)
 	}
-	return r.refuse(ReasonUnavailable, core.Decision{Guard: r.name})
+	return r.refuse(answers.ReasonUnavailable, core.Decision{Guard: r.name})
 }
 
 // refused ends what Enter does for a request that a rule refuses: the request is deferred if the rule says so
 // and waiting helps.
-func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
+func (p *Passage) refused(rule *mounted, f *answers.Refusal) *answers.Refusal {
 	warnOfTwice(p.outer, rule, &f.Decision)
-	f.by(rule, &p.from, p)
+	p.refusedBy(f, rule)
 	if rerun := rerunOf(&p.settling); rerun != nil {
 		rerun.refusal.Store(f)
-		if f.decided() {
+		if decided(f) {
 			rerun.decided.Store(true)
 		}
 		return f
 	}
-	if rule.Defer == nil || !f.deferrable() {
+	if rule.Defer == nil || !deferrable(f) {
 		return f
 	}
 	d, err := rule.Defer.Defer(&p.settling, &p.from, f.Decision.RetryAfter, p.depth())
@@ -171,52 +161,32 @@ func (p *Passage) refused(rule *mounted, f *Refusal) *Refusal {
 
 // deferrable reports whether the guard itself has refused the request until a known moment. Who is banned has
 // to stay away, and the same operation need not run beside one in progress.
-func (f *Refusal) deferrable() bool {
+func deferrable(f *answers.Refusal) bool {
 	switch f.Reason {
-	case core.ReasonInProgress, core.ReasonUnconfirmed, ReasonUnavailable:
+	case core.ReasonInProgress, core.ReasonUnconfirmed, answers.ReasonUnavailable:
 		return false
 	default:
-		return f.Decision.RetryAfter > 0 && f.decided()
+		return f.Decision.RetryAfter > 0 && decided(f)
 	}
 }
 
 // decided reports whether the guard itself has refused the request.
-func (f *Refusal) decided() bool { return f.Reason == f.Decision.Reason && !f.banned }
+func decided(f *answers.Refusal) bool { return f.Reason == f.Decision.Reason && !f.Banned }
 
 // accept makes of a refusal the answer to a request that runs later.
 //
 // The handler has not run. So what a middleware of rules around this one has claimed goes back: a sale must
 // not be confirmed, and no outcome be kept, by a 202 that only promises a run.
-func (p *Passage) accept(rule *mounted, f *Refusal, d *Deferral) *Refusal {
+func (p *Passage) accept(rule *mounted, f *answers.Refusal, d *answers.Deferral) *answers.Refusal {
 	if d.Conflict {
-		conflict := rule.refuse(core.ReasonConflict, core.Decision{Guard: rule.name})
-		conflict.by(rule, &p.from, p)
-		return conflict
+		return p.refusedBy(rule.refuse(core.ReasonConflict, core.Decision{Guard: rule.name}), rule)
 	}
 	for l := p.outer; l != nil; l = l.outer {
 		l.deferred = true
 	}
-	f.answer = rule.answers.to(core.ReasonDeferred)
-	f.Status, f.Reason, f.deferral = f.answer.Status, core.ReasonDeferred, d
+	f.Defer(rule.answers, d)
 	return f
 }
 
 // deferredStatus is the status that rules around the one that has deferred a request get in place of 202.
 const deferredStatus = http.StatusTooManyRequests
-
-// promise is the body that says that a request runs later, and where its answer will be.
-type promise struct {
-	Title    string      `json:"title"`
-	Status   int         `json:"status"`
-	Detail   string      `json:"detail"`
-	Reason   core.Reason `json:"reason"`
-	Location string      `json:"location"`
-}
-
-func (f *Refusal) promise(text Text) []byte {
-	body, err := json.Marshal(promise{text.Title, f.Status, text.Detail, f.Reason, f.deferral.Location})
-	if err != nil {
-		body = []byte(`{}`) // strings and numbers cannot fail to marshal
-	}
-	return append(body, '\n') // the newline is for terminals
-}

@@ -12,30 +12,31 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // storing is a Deferrer that says what the test wants.
 type storing struct {
-	known, stored *pipeline.Deferral
+	known, stored *answers.Deferral
 	err           error
 	asked         int             // how often Known was called
 	waits         []time.Duration // what Defer was asked for
 	depth         int
 }
 
-func (s *storing) Known(context.Context, *keyfuncs.Request) (*pipeline.Deferral, error) {
+func (s *storing) Known(context.Context, *keyfuncs.Request) (*answers.Deferral, error) {
 	s.asked++
 	return s.known, s.err
 }
 
 func (s *storing) Defer(
 	_ context.Context, _ *keyfuncs.Request, wait time.Duration, depth int,
-) (*pipeline.Deferral, error) {
+) (*answers.Deferral, error) {
 	s.waits, s.depth = append(s.waits, wait), depth
 	return s.stored, s.err
 }
 
-var later = &pipeline.Deferral{Location: "/deferred/o1", RetryAfter: 1500 * time.Millisecond}
+var later = &answers.Deferral{Location: "/deferred/o1", RetryAfter: 1500 * time.Millisecond}
 
 // limited is a guard that refuses for ten seconds.
 func limited(reason core.Reason) *refuser {
@@ -122,7 +123,7 @@ func TestARequestThatIsStoredDoesNotRunBeside(t *testing.T) {
 		len(g.ends()) > 0 {
 		t.Errorf("%d %v, %v", w.Code, w.Header(), g.ends())
 	}
-	w, ran = answerOf(blankRequest(), deferring(g, &storing{known: &pipeline.Deferral{Conflict: true}}))
+	w, ran = answerOf(blankRequest(), deferring(g, &storing{known: &answers.Deferral{Conflict: true}}))
 	if w.Code != http.StatusUnprocessableEntity || w.Header().Get("Location") != "" || ran {
 		t.Errorf("another request with its ID: %d %v", w.Code, w.Header())
 	}

@@ -27,7 +27,7 @@
 // with a fixed text, or a page or plain text if its Accept header prefers that. Rule.Texts changes the text,
 // Rule.Answer the whole response. With rate limits, quotas and semaphores every response, allowed or refused,
 // has the fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers, revision 11): see
-// [Headers].
+// [answers.Headers].
 //
 // # Settling
 //

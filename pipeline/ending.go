@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -26,8 +28,8 @@ type Passage struct {
 	settling detached         // the request's context without its cancellation
 	from     keyfuncs.Request // a copy, so that the adapter's costs no allocation
 	pipeline *Pipeline
-	outer    *Passage // the passage of the middleware around this one
-	fields   fields   // as the handler begins; it may outlast its http.TimeoutHandler, and then reads them
+	outer    *Passage       // the passage of the middleware around this one
+	fields   answers.Fields // as the handler begins; it may outlast its http.TimeoutHandler, and then reads them
 	entries  []*entry
 	few      [1]*entry // room for entries without an allocation
 	first    entry
@@ -51,7 +53,7 @@ type response struct {
 	base   http.ResponseWriter // the writer behind the watched one; nil: Watch was not called
 	header http.Header         // the header of the response
 	before http.Header         // the header before the handler ran
-	fields fields              // of the passage, as they are in the header
+	fields answers.Fields      // of the passage, as they are in the header
 	buffer bool                // the base is a buffer: it sends the response after the handler has returned
 	held   held                // the response that waits for that
 	hinted bool                // an informational answer was sent, after which the header may have been emptied
@@ -157,7 +159,7 @@ func (p *Passage) decide(status int, over bool) bool {
 	if p.nobody {
 		p.nobody = false
 		p.judge(StatusClientGone)
-		p.keepTokens(p.response.header)
+		p.fields.KeepTokens(p.response.header)
 		p.phase = phaseSent
 		return true
 	}
@@ -251,7 +253,7 @@ func reasonOf(err error) core.Reason {
 	case errors.Is(err, core.ErrUnconfirmed):
 		return core.ReasonUnconfirmed
 	}
-	return ReasonUnavailable
+	return answers.ReasonUnavailable
 }
 
 // refuse answers in the handler's place. by is the entry whose rule refuses; nil if no rule does.
@@ -269,12 +271,13 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 		d.RetryAfter = unconfirmedRetry
 	}
 	f := last.rule.refuse(reason, d)
-	f.outer = p.outer
-	if by != nil {
-		f.rule = by.rule
-	}
 	others := slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return e == by })
-	f.fields = figures(&p.from, others, &entry{rule: last.rule})
+	fields := p.figures(others, &answers.Figure{Source: &last.rule.source, Decision: &core.Decision{}})
+	if by == nil {
+		f.By(nil, p.from.Request, fields)
+	} else {
+		f.By(&by.rule.source, p.from.Request, fields)
+	}
 	p.setHeader(p.response.before)
 	p.response.heard = f.Status
 	hears := &beginning{tell: func(status int) { p.response.heard = status }}
@@ -370,7 +373,7 @@ func (p *Passage) unanswered() {
 			l.nobody = true
 		}
 	}
-	p.refuse(nil, ReasonUnavailable)
+	p.refuse(nil, answers.ReasonUnavailable)
 }
 
 // release decides about a response that was held back, and reports whether it is sent. If not, release has

@@ -18,7 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/redistest"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // guarded is a server of the handler behind a fake guard. The guard's attempts have ended when the server is
@@ -204,7 +204,7 @@ func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil,
 // written after that.
 func TestHijackedRefusalsAreAnswered(t *testing.T) {
 	rule := ruleOf(&judge{fake{name: "own"}, core.Decision{Reason: core.ReasonLimited}})
-	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
+	rule.Answer = func(w http.ResponseWriter, _ *http.Request, _ *answers.Refusal) {
 		if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
 			t.Error(err)
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/everyguard"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // pageOf is the answer to a browser that was refused for so long.
-func pageOf(method string, wait time.Duration, texts ...pipeline.Text) *httptest.ResponseRecorder {
+func pageOf(method string, wait time.Duration, texts ...answers.Text) *httptest.ResponseRecorder {
 	rule := ruleOf(&refuser{fake{name: "site"}, core.Decision{Reason: core.ReasonLimited, RetryAfter: wait}})
 	if len(texts) > 0 {
-		rule.Texts = func(*http.Request, *pipeline.Refusal) pipeline.Text { return texts[0] }
+		rule.Texts = func(*http.Request, *answers.Refusal) answers.Text { return texts[0] }
 	}
 	r := httptest.NewRequest(method, "/", nil)
 	r.Header.Set("Accept", "text/html")
@@ -73,7 +73,7 @@ func TestAPageSaysWhenToComeBack(t *testing.T) {
 // TestAPageAllowsItsOwnScriptOnly: the policy has the hashes of the script and of the style sheet that are in
 // the page.
 func TestAPageAllowsItsOwnScriptOnly(t *testing.T) {
-	w := pageOf(http.MethodGet, time.Minute, pipeline.Text{
+	w := pageOf(http.MethodGet, time.Minute, answers.Text{
 		Title: "<script>alert(1)</script>", Detail: `"><img src=x>`, Lang: `"><b>`, Wait: "<i>", Ready: "</a><u>",
 	})
 	body := w.Body.String()
@@ -99,7 +99,7 @@ func TestAPageAllowsItsOwnScriptOnly(t *testing.T) {
 
 // TestPagesOfOtherLanguagesHaveNoEnglishWords: the words are the application's, or there are none.
 func TestPagesOfOtherLanguagesHaveNoEnglishWords(t *testing.T) {
-	german := pipeline.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: "de-AT"}
+	german := answers.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: "de-AT"}
 	if body := pageOf(http.MethodGet, time.Minute, german).Body.String(); strings.Contains(body, "come back") ||
 		strings.Contains(body, "in 60 seconds") || strings.Contains(body, "try again") ||
 		!strings.Contains(body, ` UTC</time>, <span role="timer" data-wait="60"></span></p>`) ||
@@ -124,7 +124,7 @@ func TestAPageRepeatsNoPost(t *testing.T) {
 
 // TestAPageOfAStoredRequestLeadsToItsAnswer: the Location field is of no use to people.
 func TestAPageOfAStoredRequestLeadsToItsAnswer(t *testing.T) {
-	stored := &pipeline.Deferral{Location: "/deferred/a&b", RetryAfter: time.Minute}
+	stored := &answers.Deferral{Location: "/deferred/a&b", RetryAfter: time.Minute}
 	rule := deferring(limited(core.ReasonLimited), &storing{stored: stored})
 	r := blankRequest()
 	r.Header.Set("Accept", "text/html")

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -86,7 +88,7 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // is returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
-func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
+func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
 	passage := newPassage(p, r)
 	entered := false
 	defer func() {
@@ -101,8 +103,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 	}
 	if p.defers {
 		if rule, refusal := passage.deferredBefore(); refusal != nil {
-			refusal.by(rule, &passage.from, passage)
-			return nil, refusal
+			return nil, passage.refusedBy(refusal, rule)
 		}
 	}
 	if rule, refusal := passage.askAll(ready); refusal != nil {
@@ -113,7 +114,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 			return nil, replay
 		}
 	}
-	passage.fields = figures(&passage.from, passage.entries, nil)
+	passage.fields = passage.figures(passage.entries, nil)
 	if p.holds {
 		passage.hold()
 	}
@@ -125,7 +126,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *Refusal) {
 }
 
 // askAll asks the rules, and returns the one that refuses the request, if one does.
-func (p *Passage) askAll(ready []prepared) (*mounted, *Refusal) {
+func (p *Passage) askAll(ready []prepared) (*mounted, *answers.Refusal) {
 	rules := p.pipeline.rules
 	if len(rules) == 1 {
 		return rules[0], p.ask(rules[0], &ready[0])
@@ -151,13 +152,12 @@ func (p *Passage) askAll(ready []prepared) (*mounted, *Refusal) {
 }
 
 // replay returns the answer to a request that repeats an operation which is done; nil if it does not.
-func (p *Passage) replay() *Refusal {
+func (p *Passage) replay() *answers.Refusal {
 	done := p.done()
 	if done == nil {
 		return nil
 	}
-	replay := done.rule.replay(done.decision)
-	replay.by(done.rule, &p.from, p)
+	replay := p.refusedBy(answers.Replay(done.rule.answers, done.decision), done.rule)
 	if rerun := rerunOf(&p.settling); rerun != nil {
 		rerun.decided.Store(true) // its handler ran before
 	}
@@ -220,7 +220,7 @@ func (p *Passage) done() *entry {
 }
 
 // ask asks a rule, and keeps what its guard took.
-func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
+func (p *Passage) ask(rule *mounted, ready *prepared) *answers.Refusal {
 	e := p.newEntry(rule)
 	defer e.freeUnlessAllowed() // also if a function of the application panics
 	rule.prepare(&p.settling, &p.from, ready)
@@ -231,7 +231,7 @@ func (p *Passage) ask(rule *mounted, ready *prepared) *Refusal {
 }
 
 // conclude draws the conclusion from what a rule was asked.
-func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *Refusal {
+func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *answers.Refusal {
 	refusal := rule.judge(&p.settling, ready, e)
 	if rule.Rollout != nil {
 		refusal = rule.Rollout.note(ready.cohort, refusal)
@@ -278,7 +278,7 @@ func (p *prepared) asks() bool { return p.refusal == nil && !p.passes && p.cohor
 
 // judge says what follows from what try has heard, and adapts the entry's decision. The decision is not
 // allowed, and there is no refusal, if the rule did not decide.
-func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
+func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *answers.Refusal {
 	switch {
 	case p.refusal != nil:
 		r.traceRefusal(ctx, p.refusal.Reason, p.err, p.cohort == cohortShadowed)
@@ -295,7 +295,7 @@ func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *Refusal {
 
 // answer makes an answer of what the rule's guard has said. If that was an error, it applies the rule's
 // outage policy. A refusal in the shadow has no effect, so it is no strike.
-func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err error) *Refusal {
+func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err error) *answers.Refusal {
 	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
 	if local { // the guard decides inside the process, because Redis is unavailable
 		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
@@ -322,36 +322,36 @@ func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err err
 // answerError makes an answer of an error of the rule's guard.
 func (r *mounted) answerError(
 	ctx context.Context, a *core.Attempt, d *core.Decision, err error,
-) *Refusal {
+) *answers.Refusal {
 	switch {
 	case errors.Is(err, core.ErrInvalid):
-		r.traceRefusal(ctx, ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
-		return r.refuse(ReasonInvalid, *d)
+		r.traceRefusal(ctx, answers.ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
+		return r.refuse(answers.ReasonInvalid, *d)
 	case r.outage() == core.FailOpen:
 		*d = core.Decision{}
 		return nil
 	}
-	return r.refuse(ReasonUnavailable, *d)
+	return r.refuse(answers.ReasonUnavailable, *d)
 }
 
 // refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error) *Refusal {
-	reason := ReasonUnavailable
+func (r *mounted) refuseKey(ctx context.Context, err error) *answers.Refusal {
+	reason := answers.ReasonUnavailable
 	switch {
 	case errors.Is(err, keyfuncs.ErrMalformed):
-		reason = ReasonMalformed
+		reason = answers.ReasonMalformed
 	case errors.Is(err, keyfuncs.ErrTooLarge):
-		reason = ReasonTooLarge
+		reason = answers.ReasonTooLarge
 	case errors.Is(err, core.ErrInvalid): // such as any other error of Cost
-		reason = ReasonInvalid
+		reason = answers.ReasonInvalid
 	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
-		reason = ReasonNoKey
+		reason = answers.ReasonNoKey
 		r.logins.missed(ctx, r, err)
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}
 	refusal := r.refuse(reason, core.Decision{Guard: r.name})
-	if reason == ReasonNoKey {
+	if reason == answers.ReasonNoKey {
 		refusal.Missing = keyfuncs.FieldOf(err)
 	}
 	return refusal

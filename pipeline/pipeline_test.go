@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // enter takes a request through the rules, and expects it to pass.
@@ -230,9 +231,9 @@ func TestOriginMayBeMissing(t *testing.T) {
 		{"found", keyfuncs.Const("phone 7"), "phone 7", ""},
 		{"missing", keyfuncs.Header("X-Device"), "", ""},
 		{"malformed", func(*keyfuncs.Request) (string, error) { return "x", keyfuncs.ErrMalformed }, "",
-			pipeline.ReasonMalformed},
+			answers.ReasonMalformed},
 		{"the function's own error", func(*keyfuncs.Request) (string, error) { return "", context.Canceled }, "",
-			pipeline.ReasonUnavailable},
+			answers.ReasonUnavailable},
 	} {
 		rule := ruleOf(&fake{name: "own"})
 		rule.Origin = c.origin
@@ -258,11 +259,11 @@ func TestOriginMayBeMissing(t *testing.T) {
 // if it were nonsense.
 func TestErrorsOfCostSayWhatTheClientDidWrong(t *testing.T) {
 	for err, want := range map[error]core.Reason{
-		errors.New("a quantity is 1 to 5"):                       pipeline.ReasonInvalid,
-		fmt.Errorf("the query: %w", keyfuncs.ErrTooLarge):        pipeline.ReasonTooLarge,
-		fmt.Errorf("the query: %w", keyfuncs.ErrMalformed):       pipeline.ReasonMalformed,
-		fmt.Errorf("the quantity: %w", keyfuncs.ErrMissing):      pipeline.ReasonInvalid,
-		fmt.Errorf("the quantity: %w", context.DeadlineExceeded): pipeline.ReasonInvalid,
+		errors.New("a quantity is 1 to 5"):                       answers.ReasonInvalid,
+		fmt.Errorf("the query: %w", keyfuncs.ErrTooLarge):        answers.ReasonTooLarge,
+		fmt.Errorf("the query: %w", keyfuncs.ErrMalformed):       answers.ReasonMalformed,
+		fmt.Errorf("the quantity: %w", keyfuncs.ErrMissing):      answers.ReasonInvalid,
+		fmt.Errorf("the quantity: %w", context.DeadlineExceeded): answers.ReasonInvalid,
 	} {
 		rule := ruleOf(&fake{name: "own"})
 		rule.Cost = func(*keyfuncs.Request) (int64, error) { return 0, err }

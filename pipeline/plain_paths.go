@@ -5,6 +5,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
@@ -31,7 +33,7 @@ func PlainPaths(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		refuse(undescribed, ReasonMalformed, core.Decision{}).Reply(w, r)
+		answers.Refuse(answers.Own, answers.ReasonMalformed, core.Decision{}).Reply(w, r)
 	})
 }
 

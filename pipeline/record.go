@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
@@ -21,12 +23,7 @@ var unkeptFields = map[string]bool{
 	"Proxy-Authentication-Info": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 	"Age": true, "Cache-Control": true, "Cdn-Cache-Control": true, "Expires": true, "Pragma": true,
 	"Surrogate-Control": true,
-	fieldPolicy:         true, fieldLimit: true, fieldMax: true, fieldRemaining: true, fieldReset: true,
-	ReplayedHeader: true, TokenHeader: true,
 }
-
-// lists are the fields to which the middlewares around the rules may add members of their own.
-var lists = []string{"Vary", "Access-Control-Expose-Headers"}
 
 // fieldsMost is the maximum size of the fields that are kept with an answer, names and values, in bytes.
 const fieldsMost = 8 << 10
@@ -109,7 +106,8 @@ func (rec *recording) present() map[string]string {
 	hop := rec.header["Connection"] // names more fields of the connection
 	for name, values := range rec.header {
 		canonical := http.CanonicalHeaderKey(name)
-		if unkeptFields[canonical] || strings.HasPrefix(name, http.TrailerPrefix) || isListed(hop, name) {
+		if unkeptFields[canonical] || answers.IsOwn(canonical) || strings.HasPrefix(name, http.TrailerPrefix) ||
+			isListed(hop, name) {
 			continue
 		}
 		if value := strings.Join(values, ", "); value != "" {
@@ -159,7 +157,7 @@ func (rec *recording) full() bool {
 func (rec *recording) replayable(status int) bool {
 	// a redirection without its Location would be wrong
 	lost := rec.lost && status/100 == 3 && rec.fields["Location"] == ""
-	return !rec.taken && !lost && repeatable(status)
+	return !rec.taken && !lost && answers.Repeatable(status)
 }
 
 // kept returns the fields to keep: without the whole body, only where the result is.
@@ -173,6 +171,3 @@ func (rec *recording) kept(whole bool) map[string]string {
 	}
 	return fields
 }
-
-// repeatable reports whether a response with this status can be replayed. One that switches protocols cannot.
-func repeatable(status int) bool { return status >= http.StatusOK && status <= 999 }

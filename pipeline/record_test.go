@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // keeper is a guard that keeps outcomes.
@@ -309,7 +310,7 @@ func (g *settledBefore) Settle(ctx context.Context, d core.Decision, end core.En
 func TestMalformedKeptAnswers(t *testing.T) {
 	for _, status := range []int{-1, 0, 99, 101, 1000} {
 		w := httptest.NewRecorder()
-		refusal := pipeline.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone,
+		refusal := answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonDone,
 			Decision: doneWith(status)}
 		refusal.Reply(w, blankRequest())
 		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"done"`) {
@@ -321,10 +322,10 @@ func TestMalformedKeptAnswers(t *testing.T) {
 // TestAnswersWithoutBodiesAreReplayed: a 204 must not have a length.
 func TestAnswersWithoutBodiesAreReplayed(t *testing.T) {
 	w := httptest.NewRecorder()
-	(&pipeline.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w,
+	(&answers.Refusal{Reason: core.ReasonDone, Decision: doneWith(http.StatusNoContent)}).Reply(w,
 		blankRequest())
 	if w.Code != http.StatusNoContent || w.Header().Get("Content-Length") != "" ||
-		w.Header().Get(pipeline.ReplayedHeader) != "true" {
+		w.Header().Get(answers.ReplayedHeader) != "true" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }

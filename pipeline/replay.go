@@ -1,13 +1,10 @@
 package pipeline
 
 import (
-	"encoding/json"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // underWayRetry is the Retry-After of a replay whose first attempt has not ended, the same as that of
@@ -38,35 +35,4 @@ func (p *Passage) allDone() bool {
 		}
 		return !e.decision.Kept && (!e.decision.Replayed || e.rule.traits.Confirms)
 	})
-}
-
-// replay makes the answer to an operation that is done.
-func (r *mounted) replay(d core.Decision) *Refusal {
-	f := r.refuse(core.ReasonReplayed, d)
-	f.replayed = true
-	if f.Status/100 != 2 {
-		f.Status = http.StatusOK // the guard has described the texts only
-	}
-	return f
-}
-
-// fact is the body that says that an operation is done, and which: what the client has asked for. The guard's
-// details follow it, as in a problem.
-type fact struct {
-	Title    string      `json:"title"`
-	Status   int         `json:"status"`
-	Detail   string      `json:"detail"`
-	Reason   core.Reason `json:"reason"`
-	Resource string      `json:"resource,omitempty"`
-	Item     string      `json:"item,omitempty"`
-	Cost     int64       `json:"cost,omitempty"`
-}
-
-func (f *Refusal) fact(text Text) []byte {
-	a := f.Decision.Attempt
-	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
-	if err != nil {
-		body = []byte(`{}`) // strings and numbers cannot fail to marshal
-	}
-	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }

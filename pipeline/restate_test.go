@@ -10,6 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // TestUnitsThatAreGivenBackCountAsLeft: after a failed request whose unit was given back, RateLimit said r=0.
@@ -18,7 +19,7 @@ func TestUnitsThatAreGivenBackCountAsLeft(t *testing.T) {
 	logins := pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "logins", limit.PerHour(2)), Who: keyfuncs.Const("ann"),
 		Failed:  func(status int) bool { return status != http.StatusUnauthorized },
-		Headers: pipeline.Headers{Legacy: true},
+		Headers: answers.Headers{Legacy: true},
 	}
 	site := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(9)), Who: logins.Who}
 	status, inner := 200, nethttpmw.HTTP(logins)

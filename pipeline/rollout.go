@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -177,7 +179,7 @@ func cohortNumber(guard, actor string) uint64 {
 }
 
 // note counts the result of a request, and returns the refusal to answer with, if any.
-func (r *Rollout) note(c cohort, refusal *Refusal) *Refusal {
+func (r *Rollout) note(c cohort, refusal *answers.Refusal) *answers.Refusal {
 	switch {
 	case c == cohortSkipped:
 		r.skipped.Add(1)

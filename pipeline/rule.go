@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
@@ -77,8 +79,8 @@ type Rule struct {
 	// CountPreflights makes CORS preflights count like other requests. Without it, a limit lets them pass
 	// uncounted after Deny and Bans: a browser sends them by itself and without credentials, and a page cannot
 	// read a refusal. A guard that makes claims (its Traits do not say KeepsOnFailure) refuses them with
-	// ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around such a
-	// rule.
+	// answers.ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around
+	// such a rule.
 	//
 	// Anybody can forge a preflight: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside
 	// a limit answers it, it runs the handler, uncounted. So set CountPreflights for each handler that serves
@@ -145,11 +147,11 @@ type Rule struct {
 	Counted []int
 
 	// Headers says which figures of the rule clients see. The zero value sends the RateLimit fields.
-	Headers Headers
+	Headers answers.Headers
 	// Texts returns the text of the rule's refusals, for example in the language of the request. The other
 	// members of the body stay as they are. It is called before anything is written, from many goroutines at
 	// once. Nil: generic English texts.
-	Texts func(r *http.Request, refusal *Refusal) Text
+	Texts func(r *http.Request, refusal *answers.Refusal) answers.Text
 	// Answer writes the response to requests that the rule refuses, in place of Refusal.Reply: a page of the
 	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. It is called
 	// for a request that was deferred (core.ReasonDeferred); Location is set then. The
@@ -157,7 +159,7 @@ type Rule struct {
 	// The handler never runs. If Answer writes nothing, the request gets Reply. A panic goes to the
 	// application's recoverer, as do panics of Texts and of key functions. Answer is called from many
 	// goroutines at once. Nil: Reply.
-	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal)
+	Answer func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal)
 }
 
 // Bans shuts out actors. *bans.Guard implements it. Implementations must be safe for concurrent use. A Bans
@@ -283,9 +285,10 @@ type mounted struct {
 	Rule
 	name    string
 	traits  core.Traits
-	answers answerTable
-	bans    answerTable // of Bans
-	phases  kit.Phased  // of the guard; nil: Check decides
+	source  answers.Source
+	answers answers.Table
+	bans    answers.Table // of Bans
+	phases  kit.Phased    // of the guard; nil: Check decides
 	local   kit.LocalGuard
 	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
 	runs    any        // what its attempts are counted under while they run: see runsOf
@@ -313,7 +316,9 @@ func mount(rule Rule) (*mounted, error) {
 	}
 	rule.Under = slices.Clone(rule.Under) // as it was checked
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
-		answers: answersOf(rule.Guard)}
+		answers: answers.TableOf(rule.Guard)}
+	m.source = answers.Source{Guard: rule.Guard, Name: m.name, Traits: m.traits, Headers: rule.Headers,
+		Texts: rule.Texts, Answer: hearing(rule.Answer)}
 	m.phases = kit.PhasesOf(rule.Guard)
 	m.local, _ = rule.Guard.(kit.LocalGuard)
 	m.holder, _ = rule.Guard.(kit.Holder)
@@ -324,7 +329,7 @@ func mount(rule Rule) (*mounted, error) {
 	m.stages, m.has = m.stagesOf(), m.partsOf()
 	m.logins = loginsOf(rule.Who)
 	if rule.Bans != nil {
-		m.bans = answersOf(rule.Bans)
+		m.bans = answers.TableOf(rule.Bans)
 	}
 	return m, nil
 }
@@ -342,14 +347,14 @@ func (r *Rule) readsBody() bool {
 }
 
 // refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
-func (r *mounted) refuse(reason core.Reason, d core.Decision) *Refusal {
-	return refuse(r.answers, reason, d)
+func (r *mounted) refuse(reason core.Reason, d core.Decision) *answers.Refusal {
+	return answers.Refuse(r.answers, reason, d)
 }
 
 // refuseBanned makes a refusal by the rule's Bans.
-func (r *mounted) refuseBanned(d core.Decision) *Refusal {
-	f := refuse(r.bans, d.Reason, d)
-	f.banned = true
+func (r *mounted) refuseBanned(d core.Decision) *answers.Refusal {
+	f := answers.Refuse(r.bans, d.Reason, d)
+	f.Banned = true
 	return f
 }
 
@@ -370,7 +375,7 @@ func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason
 	if r.Bans == nil || rerunOf(ctx) != nil {
 		return
 	}
-	if answer := r.answers.to(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {
+	if answer := r.answers.Answer(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {
 		_, _ = r.Bans.Strike(ctx, a) // observed
 	}
 }
@@ -429,3 +434,23 @@ func (r *mounted) counts() bool { return r.phases != nil && r.traits.KeepsOnFail
 func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
 
 func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }
+
+// Answers returns the answers to the rule's refusals, sorted by reason: those of the pipeline, of the guard,
+// and of Bans. A guard that does not describe itself may refuse for further reasons. These get their
+// [kit.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
+func (r Rule) Answers() []kit.Answer {
+	all := answers.TableOf(r.Guard)
+	if traits := r.Guard.Traits(); !traits.KeepsOutcome && !traits.KeepsOnFailure && !r.RunReplays {
+		all.Add(core.ReasonReplayed)
+		if traits.Confirms {
+			all.Add(core.ReasonInProgress)
+		}
+	}
+	if r.Defer != nil {
+		all.Add(core.ReasonDeferred, core.ReasonConflict)
+	}
+	if r.Bans == nil {
+		return all.Sorted(nil)
+	}
+	return all.Sorted(answers.TableOf(r.Bans))
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
@@ -28,7 +30,7 @@ type try struct {
 // Conclusions are drawn in the order of the rules. So a rule behind one that refuses has no effect: its bans
 // count no strike, its Rollout counts nothing, observers are not told of it, and giveBack returns at once
 // what its guard took.
-func (p *Passage) askTogether(rules []*mounted, ready []prepared) (*mounted, *Refusal) {
+func (p *Passage) askTogether(rules []*mounted, ready []prepared) (*mounted, *answers.Refusal) {
 	tries := make([]try, len(rules))
 	for i, rule := range rules {
 		tries[i].rule, tries[i].prepared = rule, ready[i]
@@ -153,7 +155,7 @@ func (t *try) tell(p *Passage) {
 }
 
 // concludeTry draws the conclusion from what a rule was asked.
-func (p *Passage) concludeTry(t *try) *Refusal {
+func (p *Passage) concludeTry(t *try) *answers.Refusal {
 	defer t.freeUnlessAllowed()
 	t.askBans(p)
 	if t.begun.Second != nil {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // ErrRefused is the error that a handler gets when it writes after the rules have refused the request in its
@@ -23,9 +25,9 @@ const unconfirmedRetry = time.Second
 // Watch adds the RateLimit fields to the header of w, as SetHeaders does, and returns the writer for the
 // handler. The writer judges, confirms and records the response before passing it on to w, and has the same
 // optional interfaces as w (flush, hijack). After Leave the writer only passes on. If no rule depends on
-// the response, the writer only exposes the fields to pages of other origins (see [Headers]) and keeps
-// shared caches from storing tokens (see [TokenHeader]). Without an Origin in the request, and without a
-// token, Watch returns w itself.
+// the response, the writer only exposes the fields to pages of other origins (see [answers.Headers]) and
+// keeps shared caches from storing tokens (see [answers.TokenHeader]). Without an Origin in the request, and
+// without a token, Watch returns w itself.
 //
 // If the innermost writer, by Unwrap, cannot flush, Watch takes it for a buffer that sends the response after
 // the handler has returned, like that of http.TimeoutHandler. Until then another handler may answer instead,
@@ -41,7 +43,11 @@ func (p *Passage) Watch(w http.ResponseWriter) http.ResponseWriter {
 		if !p.Watches() {
 			return w
 		}
-		exposing := &beginning{tell: func(int) { p.SetHeaders(header); p.keepTokens(header); expose(header) }}
+		exposing := &beginning{tell: func(int) {
+			p.SetHeaders(header)
+			p.fields.KeepTokens(header)
+			answers.Expose(header)
+		}}
 		p.response = &response{exposing: exposing}
 		return watched(w, exposing)
 	}
@@ -60,13 +66,13 @@ func (p *Passage) WatchHints(w http.ResponseWriter) http.ResponseWriter {
 	}
 	header := w.Header()
 	p.SetHeaders(header)
-	return watched(w, &beginning{tell: func(int) { p.setHeaders(header) }})
+	return watched(w, &beginning{tell: func(int) { p.fields.Set(header) }})
 }
 
 // Watches reports whether Watch returns another writer than it gets: a rule depends on the response, a page
 // of another origin may read it, or it has a token. If not, an adapter may call SetHeaders instead.
 func (p *Passage) Watches() bool {
-	return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 || p.keepsTokens()
+	return p.pipeline.settles || len(p.from.Header["Origin"]) > 0 || p.fields.HasTokens()
 }
 
 // informed is for the watched writer.

@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // onceOf is a rule that replays the answers of one client.
@@ -134,7 +135,7 @@ func TestCompressedAnswersAreReplayedToWhoCanReadThem(t *testing.T) {
 				!slices.Contains(again.Header.Values("Vary"), "Accept-Encoding") && c.want == http.StatusCreated {
 				t.Errorf("again: %d %v %q, want %d", again.StatusCode, again.Header, text, c.want)
 			}
-			if replayed := again.Header.Get(pipeline.ReplayedHeader) == "true"; replayed != (c.want == 201) {
+			if replayed := again.Header.Get(answers.ReplayedHeader) == "true"; replayed != (c.want == 201) {
 				t.Errorf("the answer is marked as a replay: %t", replayed)
 			}
 		})

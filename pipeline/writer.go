@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // watcher hears of an answer while it is written, and decides what of it goes on to the writer below.
@@ -242,4 +244,17 @@ func (o *beginning) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 		o.begin(http.StatusOK) // as far as it can be known
 	}
 	return conn, rw, err
+}
+
+// hearing makes of Rule.Answer one that reports whether it has answered.
+func hearing(
+	answer func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal),
+) func(http.ResponseWriter, *http.Request, *answers.Refusal) bool {
+	if answer == nil {
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal) (answered bool) {
+		answer(watched(w, &beginning{tell: func(int) { answered = true }}), r, refusal)
+		return answered
+	}
 }

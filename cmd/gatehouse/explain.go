@@ -26,6 +26,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // explainFlags are the flags of the command explain.
@@ -301,7 +302,7 @@ func (x *explainer) explainRule(ctx context.Context, rule pipeline.Rule, g *watc
 		says.Reason = refusal.Reason
 		if !g.asked {
 			says.Key, says.Function = x.unmade.Key, x.unmade.Function
-			if refusal.Reason == pipeline.ReasonNoKey {
+			if refusal.Reason == answers.ReasonNoKey {
 				says.Function = cmp.Or(says.Function, "a function of the program")
 				says.Try = givenBy(x.unmade.Function)
 			}

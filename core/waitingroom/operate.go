@@ -98,7 +98,7 @@ func (g *Guard) set(ctx context.Context, state, text, limit string) error {
 
 // Leave ends the pass or the wait of the visitor whom a decision of this guard was about, as when they log
 // out or have bought: their place is free at once. Of the decision only the Token counts, or that of its
-// Attempt; where the room's rule is not in front, pipeline.TokenOf finds it. Other processes hear of it
+// Attempt; where the room's rule is not in front, nethttpmw.TokenOf finds it. Other processes hear of it
 // within a second, and until then they accept a copy of the pass. Whoever leaves a lobby and comes back after
 // its draw has the place that was drawn.
 func (g *Guard) Leave(ctx context.Context, d core.Decision) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // page is the standard refusal as a page.
@@ -74,16 +75,16 @@ func formsAsAccepted(s *scene) {
 
 func textsOfTheRule(s *scene) {
 	rule := claim(seckill.New(s.gate, "sale", seckill.Options{}))
-	rule.Texts = func(r *http.Request, refusal *pipeline.Refusal) pipeline.Text {
+	rule.Texts = func(r *http.Request, refusal *answers.Refusal) answers.Text {
 		switch r.Header.Get("Accept-Language") {
 		case "de":
-			return pipeline.Text{Title: "Noch nicht", Detail: "<b>" + string(refusal.Reason) + "</b>", Lang: "de"}
+			return answers.Text{Title: "Noch nicht", Detail: "<b>" + string(refusal.Reason) + "</b>", Lang: "de"}
 		case "half":
-			return pipeline.Text{Detail: "halb"}
+			return answers.Text{Detail: "halb"}
 		case "panic":
 			panic("lost")
 		}
-		return pipeline.Text{}
+		return answers.Text{}
 	}
 	ran := false
 	app := s.framework.Build(onThings(func(Context) { ran = true }, rule))
@@ -118,7 +119,7 @@ func textsOfTheRule(s *scene) {
 func write(w http.ResponseWriter, body string) { _, _ = w.Write([]byte(body)) }
 
 // hook is an application's own answer.
-type hook = func(http.ResponseWriter, *http.Request, *pipeline.Refusal)
+type hook = func(http.ResponseWriter, *http.Request, *answers.Refusal)
 
 var standardRefusal = golden{http.StatusTooManyRequests, "60", limited}
 var ownRefusal = golden{http.StatusTeapot, "60", "own limited"}
@@ -130,49 +131,49 @@ var ownAnswers = []struct {
 	want   golden
 	panics any
 }{
-	{"written", func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
+	{"written", func(w http.ResponseWriter, _ *http.Request, refusal *answers.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 		write(w, "own "+string(refusal.Reason))
 	}, ownRefusal, nil},
-	{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) { write(w, "own") },
+	{"without a status", func(w http.ResponseWriter, _ *http.Request, _ *answers.Refusal) { write(w, "own") },
 		golden{http.StatusOK, "60", "own"}, nil},
 	{"without a body", func(w http.ResponseWriter, _ *http.Request,
-		_ *pipeline.Refusal) {
+		_ *answers.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 	},
 		golden{http.StatusTeapot, "60", ""}, nil},
-	{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
+	{"flushed", func(w http.ResponseWriter, _ *http.Request, _ *answers.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			panic(err)
 		}
 		write(w, "own limited")
 	}, ownRefusal, nil},
-	{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *pipeline.Refusal) {
+	{"a redirect", func(w http.ResponseWriter, r *http.Request, _ *answers.Refusal) {
 		w.Header().Set("Content-Type", "text/plain") // else there is a body
 		http.Redirect(w, r, "/wait", http.StatusSeeOther)
 	}, golden{http.StatusSeeOther, "60", ""}, nil},
-	{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
+	{"a field changed", func(w http.ResponseWriter, _ *http.Request, refusal *answers.Refusal) {
 		w.Header().Set("Retry-After", fmt.Sprint(2*refusal.RetryAfter().Seconds()))
 		w.WriteHeader(http.StatusTeapot)
 	}, golden{http.StatusTeapot, "120", ""}, nil},
-	{"nothing written", func(http.ResponseWriter, *http.Request, *pipeline.Refusal) {}, standardRefusal, nil},
-	{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
+	{"nothing written", func(http.ResponseWriter, *http.Request, *answers.Refusal) {}, standardRefusal, nil},
+	{"only a header", func(w http.ResponseWriter, _ *http.Request, _ *answers.Refusal) {
 		w.Header().Set("Content-Type", "text/css")
 	}, standardRefusal, nil},
-	{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *pipeline.Refusal) { refusal.Reply(w, r) },
+	{"Reply", func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal) { refusal.Reply(w, r) },
 		standardRefusal, nil},
 	{"Answer, once more", func(w http.ResponseWriter, r *http.Request,
-		refusal *pipeline.Refusal) {
+		refusal *answers.Refusal) {
 		refusal.Answer(w, r)
 	}, standardRefusal, nil},
-	{"panic", func(http.ResponseWriter, *http.Request, *pipeline.Refusal) { panic("lost") }, golden{}, "lost"},
+	{"panic", func(http.ResponseWriter, *http.Request, *answers.Refusal) { panic("lost") }, golden{}, "lost"},
 	{"panic to abort", func(http.ResponseWriter, *http.Request,
-		*pipeline.Refusal) {
+		*answers.Refusal) {
 		panic(http.ErrAbortHandler)
 	},
 		golden{}, http.ErrAbortHandler},
-	{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *pipeline.Refusal) {
+	{"hijacked", func(w http.ResponseWriter, _ *http.Request, _ *answers.Refusal) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
@@ -224,7 +225,7 @@ func answersOfTheRule(s *scene) {
 
 func answersOfTheRuleSeesTheDecision(s *scene) {
 	rule := vote(votes.New(s.gate, "vote", votes.Options{}))
-	rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *pipeline.Refusal) {
+	rule.Answer = func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal) {
 		w.WriteHeader(refusal.Status)
 		write(w, strings.Join(votes.Choices(refusal.Decision), ",")+" "+r.Method)
 	}
@@ -239,7 +240,7 @@ func answersOfTheRuleSeesTheDecision(s *scene) {
 func answersOfTheRuleWithTheFrameworksRecoverer(s *scene) {
 	votes := votes.New(s.gate, "vote", votes.Options{})
 	refused := claim(&stub{name: "own", check: refusing("own", "members_only")})
-	refused.Answer = func(http.ResponseWriter, *http.Request, *pipeline.Refusal) { panic("lost") }
+	refused.Answer = func(http.ResponseWriter, *http.Request, *answers.Refusal) { panic("lost") }
 	ran := false
 	app := onThings(func(c Context) { ran = true; ok(c) }, vote(votes), refused)
 	app.Recover = RecoverOutside

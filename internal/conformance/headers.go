@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // wantFigures wants these RateLimit fields, one value per middleware that has figures.
@@ -138,22 +139,22 @@ func headersAsTheRuleSays(s *scene) {
 	tenant := keyfuncs.Header("X-Tenant")
 	for _, c := range []struct {
 		name             string
-		headers          pipeline.Headers
+		headers          answers.Headers
 		policies, limits []string
 		legacy           bool
 	}{
-		{"the standard", pipeline.Headers{}, []string{policy}, []string{limits}, false},
-		{"hidden", pipeline.Headers{Hide: true}, nil, nil, false},
-		{"legacy", pipeline.Headers{Legacy: true}, []string{policy}, []string{limits}, true},
+		{"the standard", answers.Headers{}, []string{policy}, []string{limits}, false},
+		{"hidden", answers.Headers{Hide: true}, nil, nil, false},
+		{"legacy", answers.Headers{Legacy: true}, []string{policy}, []string{limits}, true},
 		{
-			"a unit", pipeline.Headers{Unit: "content-bytes"},
+			"a unit", answers.Headers{Unit: "content-bytes"},
 			[]string{`"limit";q=3;qu="content-bytes";w=60`}, []string{limits}, false,
 		},
 		{
-			"a partition key", pipeline.Headers{PartitionKey: tenant},
+			"a partition key", answers.Headers{PartitionKey: tenant},
 			[]string{policy + ";pk=:YWNtZQ==:"}, []string{limits + ";pk=:YWNtZQ==:"}, false,
 		},
-		{"no partition key found", pipeline.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy},
+		{"no partition key found", answers.Headers{PartitionKey: keyfuncs.Header("X-Nothing")}, []string{policy},
 			[]string{limits}, false},
 	} {
 		s.sub(c.name, func(s *scene) {

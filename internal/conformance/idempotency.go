@@ -15,6 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 var (
@@ -263,7 +264,7 @@ func replaysOf4xxAnswers(s *scene) {
 func replaysHaveTheFiguresOfNow(s *scene) {
 	rule := s.once(idempotency.Options{MaxBody: 100})
 	rule.Answer = func(w http.ResponseWriter, _ *http.Request,
-		_ *pipeline.Refusal) {
+		_ *answers.Refusal) {
 		w.WriteHeader(http.StatusTeapot)
 	}
 	app := onThings(ok, rate(limit.NewSlidingWindow(s.gate, "first", limit.PerHour(9))), rule)

@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // facts is a claim with a figure for clients.
@@ -60,7 +61,7 @@ func replaysAreAnsweredDone(s *scene) {
 		guard := replaying(traits, true)
 		site := limit.NewSlidingWindow(s.gate, fmt.Sprint("site-", traits.Confirms), limit.PerHour(1))
 		rule := claim(guard)
-		rule.Answer = func(http.ResponseWriter, *http.Request, *pipeline.Refusal) {
+		rule.Answer = func(http.ResponseWriter, *http.Request, *answers.Refusal) {
 			s.Error("Answer was called")
 		}
 		ran := 0

@@ -12,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 func setUpMistakesPanic(s *scene) {
@@ -26,7 +27,7 @@ func setUpMistakesPanic(s *scene) {
 	local := claim(votes.New(s.gate, "poll", votes.Options{}))
 	local.OnOutage = core.FailLocal
 	secret := site
-	secret.Headers = pipeline.Headers{Hide: true, Legacy: true}
+	secret.Headers = answers.Headers{Hide: true, Legacy: true}
 	judged, empty, strange := site, site, site
 	judged.Failed, judged.Counted = func(int) bool { return false }, []int{http.StatusUnauthorized}
 	empty.Counted, strange.Counted = []int{}, []int{http.StatusUnauthorized, 4010}

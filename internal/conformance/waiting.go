@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 const (
@@ -251,17 +252,17 @@ func appsKeepTicketsInAField(s *scene) {
 	}, s.room(waitingroom.Options{Capacity: 1}))
 	ask := func(field string) *httptest.ResponseRecorder {
 		r := request(http.MethodGet, thing, "Origin: https://app.example")
-		r.Header.Set(pipeline.TokenHeader, field)
+		r.Header.Set(answers.TokenHeader, field)
 		return send(app, r)
 	}
 	in := ask("")
-	pass := in.Header().Get(pipeline.TokenHeader)
+	pass := in.Header().Get(answers.TokenHeader)
 	exposed := strings.Join(in.Header().Values("Access-Control-Expose-Headers"), ", ")
-	if in.Code != 200 || !strings.HasPrefix(pass, "shop=") || !strings.Contains(exposed, pipeline.TokenHeader) {
+	if in.Code != 200 || !strings.HasPrefix(pass, "shop=") || !strings.Contains(exposed, answers.TokenHeader) {
 		s.Errorf("the first one: %d %v", in.Code, in.Header())
 	}
 	waits := ask("other=1, , x")
-	ticket := waits.Header().Get(pipeline.TokenHeader)
+	ticket := waits.Header().Get(answers.TokenHeader)
 	if waits.Code != 429 || !strings.HasPrefix(ticket, "shop=") {
 		s.Fatalf("the next one: %d %v", waits.Code, waits.Header())
 	}
@@ -453,7 +454,7 @@ func roomsInTheShadowSetNothing(s *scene) {
 // pagesOfTheApplicationForWhoWaits: Rule.Answer has the place, the status, and the ticket set already.
 func pagesOfTheApplicationForWhoWaits(s *scene) {
 	room := s.room(waitingroom.Options{Capacity: 1, Opens: time.Now().Add(time.Hour)})
-	room.Answer = func(w http.ResponseWriter, _ *http.Request, refusal *pipeline.Refusal) {
+	room.Answer = func(w http.ResponseWriter, _ *http.Request, refusal *answers.Refusal) {
 		place, ok := waitingroom.PlaceOf(refusal.Decision)
 		w.WriteHeader(refusal.Status)
 		write(w, place.State+" "+strconv.FormatBool(ok))

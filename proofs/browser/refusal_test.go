@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -30,14 +31,14 @@ func static(page string) http.Handler {
 func refusals(w http.ResponseWriter, r *http.Request) {
 	reason := core.Reason(strings.TrimPrefix(r.URL.Path, "/"))
 	wait, _ := time.ParseDuration(r.FormValue("wait")) // none: 0
-	answers := map[core.Reason]int{core.ReasonLimited: 429, core.ReasonDuplicate: 409, core.ReasonNotReady: 503,
-		pipeline.ReasonDenied: 403, pipeline.ReasonNoKey: 400}
-	if answers[reason] == 0 {
+	statuses := map[core.Reason]int{core.ReasonLimited: 429, core.ReasonDuplicate: 409, core.ReasonNotReady: 503,
+		answers.ReasonDenied: 403, answers.ReasonNoKey: 400}
+	if statuses[reason] == 0 {
 		w.WriteHeader(http.StatusNoContent) // such as /favicon.ico
 		return
 	}
 	d := core.Decision{RetryAfter: wait}
-	(&pipeline.Refusal{Status: answers[reason], Reason: reason, Decision: d}).Reply(w, r)
+	(&answers.Refusal{Status: statuses[reason], Reason: reason, Decision: d}).Reply(w, r)
 }
 
 func TestRefusalPages(t *testing.T) {
@@ -93,10 +94,10 @@ func (refusing) Check(_ context.Context, a core.Attempt) (core.Decision, error) 
 // TestARefusalPageInAnotherLanguage: the browser has the words.
 func TestARefusalPageInAnotherLanguage(t *testing.T) {
 	for lang, want := range map[string]string{"de": "in 2 Stunden", "xx_wrong": "in 2 hours"} {
-		text := pipeline.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: lang}
+		text := answers.Text{Title: "Zu viele Anfragen", Detail: "Bitte warten Sie.", Lang: lang}
 		rule := pipeline.Rule{
 			Guard: refusing{}, Who: keyfuncs.Const("ann"),
-			Texts: func(*http.Request, *pipeline.Refusal) pipeline.Text { return text },
+			Texts: func(*http.Request, *answers.Refusal) answers.Text { return text },
 		}
 		b := open(t, views[0], serve(t, nethttpmw.HTTP(rule)(http.NotFoundHandler())))
 		if got := b.text("[role=timer]"); got != want {

@@ -1,4 +1,4 @@
-package pipeline_test
+package answers_test
 
 import (
 	"crypto/sha256"
@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/pipeline"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 const (
@@ -24,10 +24,10 @@ const (
 
 // formOf returns the media type of a refusal for a request with these Accept fields.
 func formOf(accept ...string) string {
-	r := blankRequest()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header["Accept"] = accept
 	w := httptest.NewRecorder()
-	(&pipeline.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
+	(&answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
 	return w.Header().Get("Content-Type")
 }
 
@@ -155,7 +155,7 @@ func TestVaryIsAddedTo(t *testing.T) {
 		if there != "" {
 			w.Header().Set("Vary", there)
 		}
-		(&pipeline.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, blankRequest())
+		(&answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := w.Header().Values("Vary"); !slices.Equal(got, want) {
 			t.Errorf("Vary %q became %q, want %q", there, got, want)
 		}
@@ -166,9 +166,9 @@ func TestVaryIsAddedTo(t *testing.T) {
 func TestPagesKeepTheApplicationsPolicy(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Security-Policy", "frame-ancestors 'self'")
-	r := blankRequest()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Accept", "text/html")
-	(&pipeline.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
+	(&answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
 	_, style, _ := strings.Cut(w.Body.String(), "<style>")
 	style, _, _ = strings.Cut(style, "</style>")
 	sum := sha256.Sum256([]byte(style))

@@ -1,19 +1,9 @@
-package pipeline
+package answers
 
 import (
 	"net/http"
 	"strings"
 )
-
-// isPreflight reports whether the request is a CORS preflight as browsers send it (Fetch standard, section
-// "CORS-preflight fetch"): without a body and without credentials. A request that has either is none, so that
-// nobody who is logged in passes the rules by calling a request a preflight.
-func isPreflight(r *http.Request) bool {
-	h := r.Header
-	return r.Method == http.MethodOptions && h.Get("Origin") != "" &&
-		h.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0 &&
-		h.Get("Cookie") == "" && h.Get("Authorization") == ""
-}
 
 // exposable are the fields that pages of other origins may read only if they are exposed.
 var exposable = []string{"RateLimit", "RateLimit-Policy", "Retry-After", "X-RateLimit-Limit",
@@ -21,8 +11,8 @@ var exposable = []string{"RateLimit", "RateLimit-Policy", "Retry-After", "X-Rate
 
 const exposedFields = "Access-Control-Expose-Headers"
 
-// expose lets pages of other origins read the fields that are there, if the response is for them.
-func expose(h http.Header) {
+// Expose lets pages of other origins read the fields that are there, if the response is for them.
+func Expose(h http.Header) {
 	if allowed := h["Access-Control-Allow-Origin"]; len(allowed) == 0 || allowed[0] == "" {
 		return
 	}

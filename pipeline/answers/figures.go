@@ -1,4 +1,4 @@
-package pipeline
+package answers
 
 import (
 	"cmp"
@@ -81,8 +81,9 @@ const (
 	fieldReset     = "X-Ratelimit-Reset"
 )
 
-// fields are the figures of one middleware's rules.
-type fields struct {
+// Fields are the figures of one middleware's rules, as header fields.
+type Fields struct {
+
 	// values are those of RateLimit-Policy and RateLimit. Headers refer to them, so they never change.
 	values [2]string
 	// spent is the number of seconds until the last of the used-up limits resets.
@@ -94,18 +95,27 @@ type fields struct {
 type rare struct {
 	legacy *legacy // nil: no rule has legacy fields
 	tokens *token  // that the client keeps; nil: none
+	around *Fields // of the middleware around the rules; nil: there is none
 }
 
 // more returns what few rules have, for the first time too.
-func (f *fields) more() *rare {
+func (f *Fields) more() *rare {
 	if f.rare == nil {
 		f.rare = new(rare)
 	}
 	return f.rare
 }
 
+// around returns the fields of the middleware around the rules; nil: there are none.
+func (f *Fields) around() *Fields {
+	if f.rare == nil {
+		return nil
+	}
+	return f.rare.around
+}
+
 // legacy returns the figures of the legacy fields; nil: there are none.
-func (f *fields) legacy() *legacy {
+func (f *Fields) legacy() *legacy {
 	if f.rare == nil {
 		return nil
 	}
@@ -113,7 +123,7 @@ func (f *fields) legacy() *legacy {
 }
 
 // tokens returns what the client keeps; nil: nothing.
-func (f *fields) tokens() *token {
+func (f *Fields) tokens() *token {
 	if f.rare == nil {
 		return nil
 	}
@@ -126,30 +136,42 @@ type legacy struct {
 	refused               bool
 }
 
-// figures makes the fields of one middleware: the decisions of its rules, or, after a refusal, the policies
-// of all and the figures of the rule that refused.
-func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) {
+// Figure is what a rule has decided for a request.
+type Figure struct {
+	Source   *Source
+	Decision *core.Decision
+	// GoesBack reports that all that the request took will be given back.
+	GoesBack bool
+}
+
+// FieldsOf makes the fields of one middleware: the decisions of its rules, or, after a refusal, the policies
+// of all and the figures of the rule that refused. around are those of the middleware around it.
+func FieldsOf(r *keyfuncs.Request, decided []Figure, refusing *Figure, around *Fields) (f Fields) {
+	if around != nil {
+		f.more().around = around
+	}
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
-	for _, e := range entries {
-		if e.rule.traits.KeepsToken {
-			f.appendToken(r.Request, e)
+	for i := range decided {
+		by := &decided[i]
+		if by.Source.Traits.KeepsToken {
+			f.appendToken(r.Request, by)
 		}
-		if s, ok := e.advertise(r); ok {
+		if s, ok := by.advertise(r); ok {
 			policies = s.appendPolicies(policies)
 			if refusing == nil {
-				limits = f.appendLimit(limits, s)
+				limits = f.appendLimit(limits, &s)
 			}
 		}
 	}
 	if refusing != nil {
-		if refusing.rule.traits.KeepsToken {
+		if refusing.Source.Traits.KeepsToken {
 			f.appendToken(r.Request, refusing)
 		}
 		if s, ok := refusing.advertise(r); ok {
 			policies = s.appendPolicies(policies)
-			if s.decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
-				limits = f.appendLimit(limits, s)
+			if s.Decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
+				limits = f.appendLimit(limits, &s)
 			}
 		}
 	}
@@ -160,25 +182,25 @@ func figures(r *keyfuncs.Request, entries []*entry, refusing *entry) (f fields) 
 	return f
 }
 
-// advertised is an entry whose figures clients see.
+// advertised are figures that clients see.
 type advertised struct {
-	*entry
+	*Figure
 	limits    []core.Policy // all limits of the guard, if it has several
 	unit, key string
 }
 
-// advertise reports whether clients see the figures of the entry.
-func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
-	h := &e.rule.Headers
-	s.entry, s.unit = e, cmp.Or(h.Unit, e.rule.traits.Unit)
-	if h.Hide || e.decision.Attempt.Shadow || s.unit == "" {
+// advertise reports whether clients see the figures.
+func (e *Figure) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
+	h := &e.Source.Headers
+	s.Figure, s.unit = e, cmp.Or(h.Unit, e.Source.Traits.Unit)
+	if h.Hide || e.Decision.Attempt.Shadow || s.unit == "" {
 		return s, false
 	}
-	if s.limits = e.decision.Policies(); e.decision.Limit <= 0 && !named(s.limits) {
+	if s.limits = e.Decision.Policies(); e.Decision.Limit <= 0 && !named(s.limits) {
 		return s, false
 	}
 	if h.PartitionKey != nil {
-		r.Logger = e.rule.logger()
+		r.Logger = kit.LoggerOf(e.Source.Guard)
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
 		}
@@ -189,7 +211,7 @@ func (e *entry) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 // appendPolicies appends an item for each limit of the guard.
 func (s *advertised) appendPolicies(b []byte) []byte {
 	if !named(s.limits) && len(s.limits) < 2 {
-		return s.appendPolicy(b, core.Policy{Max: s.decision.Limit, Window: s.decision.Window})
+		return s.appendPolicy(b, core.Policy{Max: s.Decision.Limit, Window: s.Decision.Window})
 	}
 	for _, l := range s.limits {
 		b = s.appendPolicy(b, l)
@@ -217,8 +239,8 @@ func (s *advertised) appendPolicy(b []byte, l core.Policy) []byte {
 }
 
 // appendLimit appends the item of the binding limit, or those of all that have names.
-func (f *fields) appendLimit(b []byte, s advertised) []byte {
-	d := &s.decision
+func (f *Fields) appendLimit(b []byte, s *advertised) []byte {
+	d := s.Decision
 	remaining, all := s.left(d.Limit, d.Remaining)
 	reset := int64(0)
 	switch {
@@ -239,7 +261,7 @@ func (f *fields) appendLimit(b []byte, s advertised) []byte {
 	if remaining == 0 {
 		f.spent = max(f.spent, reset)
 	}
-	if s.rule.Headers.Legacy {
+	if s.Source.Headers.Legacy {
 		if l := f.legacy(); l == nil || remaining < l.remaining {
 			f.more().legacy = &legacy{max: d.Limit, remaining: remaining, reset: reset, refused: !d.Allowed}
 		}
@@ -264,7 +286,7 @@ func (s *advertised) appendItem(b []byte, l core.Policy) []byte {
 		b = append(b, ", "...)
 	}
 	b = append(b, '"')
-	b = appendPolicyName(b, s.decision.Guard, len(s.limits), l)
+	b = appendPolicyName(b, s.Decision.Guard, len(s.limits), l)
 	return append(b, '"')
 }
 
@@ -322,22 +344,12 @@ func appendKey(b []byte, key string) []byte {
 	return append(b, ':')
 }
 
-// SetHeaders adds the rules' figures to the header of a response before the handler runs: see [Headers]. It
-// keeps what other middlewares have set. It adds the fields of the middlewares around this one if they are
-// missing because the handler writes into another header, as inside http.TimeoutHandler.
-func (p *Passage) SetHeaders(h http.Header) {
-	p.setHeaders(h)
-	expose(h)
-}
-
-func (p *Passage) setHeaders(h http.Header) {
-	if p.outer != nil {
-		p.outer.setHeaders(h)
+// Set adds the fields to a header, those around first: they may be missing because the handler writes into
+// another header, as inside http.TimeoutHandler. It keeps what other middlewares have set.
+func (f *Fields) Set(h http.Header) {
+	if f.rare != nil && f.rare.around != nil {
+		f.rare.around.Set(h)
 	}
-	p.fields.set(h)
-}
-
-func (f *fields) set(h http.Header) {
 	for i, name := range [...]string{fieldPolicy, fieldLimit} {
 		switch value := f.values[i]; {
 		case value == "" || slices.Contains(h[name], value):
@@ -364,4 +376,34 @@ func (l *legacy) put(h http.Header) {
 	h.Set(fieldMax, strconv.FormatInt(l.max, 10))
 	h.Set(fieldRemaining, strconv.FormatInt(l.remaining, 10))
 	h.Set(fieldReset, strconv.FormatInt(time.Now().Unix()+l.reset, 10))
+}
+
+// Correct puts the fields in place of earlier ones in a header: what failed will be given back.
+func (f *Fields) Correct(before *Fields, h http.Header) {
+	if i := slices.Index(h[fieldLimit], before.values[1]); i >= 0 && before.values[1] != "" {
+		h[fieldLimit] = slices.Clone(h[fieldLimit]) // other headers may have the same values
+		h[fieldLimit][i] = f.values[1]
+	}
+	if l := f.legacy(); l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy().remaining, 10) {
+		h.Del(fieldRemaining) // put keeps the figures of who has less left
+		l.put(h)
+	}
+}
+
+// left returns what is left of a limit, and whether that is all of it.
+func (e *Figure) left(limit, remaining int64) (left int64, all bool) {
+	if left = max(remaining, 0); !e.GoesBack {
+		return left, false
+	}
+	left = min(left+max(e.Decision.Attempt.Cost, 1), limit)
+	return left, left == limit
+}
+
+// IsOwn reports whether a header field, in its canonical form, is one of the rules' own.
+func IsOwn(field string) bool {
+	switch field {
+	case fieldPolicy, fieldLimit, fieldMax, fieldRemaining, fieldReset, ReplayedHeader, TokenHeader:
+		return true
+	}
+	return false
 }

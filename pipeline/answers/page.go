@@ -1,4 +1,4 @@
-package pipeline
+package answers
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package pipeline
+package answers
 
 import (
 	"cmp"
@@ -25,8 +25,8 @@ type Text struct {
 
 // text returns the title and the detail of the response.
 func (f *Refusal) text(r *http.Request, form form) (text Text) {
-	if f.rule != nil && f.rule.Texts != nil {
-		text = f.rule.Texts(r, f)
+	if f.source != nil && f.source.Texts != nil {
+		text = f.source.Texts(r, f)
 	}
 	answer := f.described()
 	if f.Missing != "" {
@@ -118,7 +118,7 @@ func (f *Refusal) appendPolicies(body []byte) []byte {
 	if uri := f.described().Type; uri != kit.TypeQuotaExceeded && uri != kit.TypeAbnormalUsage {
 		return body
 	}
-	if f.rule != nil && f.rule.Headers.Hide || f.Decision.Guard == "" {
+	if f.source != nil && f.source.Headers.Hide || f.Decision.Guard == "" {
 		return body
 	}
 	body = append(body, `,"violated-policies":["`...)
@@ -141,4 +141,21 @@ type problem struct {
 	Status int         `json:"status"`
 	Detail string      `json:"detail"`
 	Reason core.Reason `json:"reason"`
+}
+
+// promise is the body that says that a request runs later, and where its answer will be.
+type promise struct {
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Location string      `json:"location"`
+}
+
+func (f *Refusal) promise(text Text) []byte {
+	body, err := json.Marshal(promise{text.Title, f.Status, text.Detail, f.Reason, f.deferral.Location})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	}
+	return append(body, '\n') // the newline is for terminals
 }

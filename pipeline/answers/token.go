@@ -1,4 +1,4 @@
-package pipeline
+package answers
 
 import (
 	"net"
@@ -32,21 +32,21 @@ type token struct {
 	next         *token // of another guard
 }
 
-// appendToken adds the token of an entry's decision, if there is one. Its guard keeps tokens.
-func (f *fields) appendToken(r *http.Request, e *entry) {
-	d := &e.decision
+// appendToken adds the token of a decision, if there is one. Its guard keeps tokens.
+func (f *Fields) appendToken(r *http.Request, by *Figure) {
+	d := by.Decision
 	if d.Token == "" || d.Attempt.Shadow {
 		return
 	}
 	text := url.QueryEscape(d.Token)
 	if _, asked := r.Header[TokenHeader]; asked {
-		f.more().tokens = &token{TokenHeader, tokenName(e.rule.name) + "=" + text, f.tokens()}
+		f.more().tokens = &token{TokenHeader, tokenName(by.Source.Name) + "=" + text, f.tokens()}
 		return
 	}
-	name, attributes := cookieName(r, e.rule.name), "; Path=/; HttpOnly; SameSite=Lax"
+	name, attributes := cookieName(r, by.Source.Name), "; Path=/; HttpOnly; SameSite=Lax"
 	switch {
 	case !strings.HasPrefix(name, hostPrefix):
-	case e.rule.traits.TokenInFrames:
+	case by.Source.Traits.TokenInFrames:
 		attributes = "; Path=/; HttpOnly; SameSite=None; Secure; Partitioned"
 	default:
 		attributes += "; Secure"
@@ -56,12 +56,8 @@ func (f *fields) appendToken(r *http.Request, e *entry) {
 
 // TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room, where no
 // rule of the guard is in front of the handler. Only the guard knows whether it is a forgery. It is empty if
-// there is none.
-func TokenOf(r *http.Request, guard string) string { return sentToken(r, guard) }
-
-// sentToken returns the token of the guard that the client has sent; "" if there is none, or if it cannot be
-// one. The guard tells forged ones from others.
-func sentToken(r *http.Request, guard string) string {
+// there is none, or if what was sent cannot be one.
+func TokenOf(r *http.Request, guard string) string {
 	sent, found := "", false
 	take := func(text string) {
 		if found && text != sent {
@@ -134,16 +130,16 @@ func keep(h http.Header, t *token) {
 	}
 }
 
-// keepsTokens reports whether the answer has a token of this middleware's rules.
-func (p *Passage) keepsTokens() bool { return p.fields.rare != nil && p.fields.rare.tokens != nil }
+// HasTokens reports whether the client is to keep a token.
+func (f *Fields) HasTokens() bool { return f.rare != nil && f.rare.tokens != nil }
 
-// keepTokens is called when the header of the handler's answer is about to be sent. An answer with a token is
+// KeepTokens is called when the header of the handler's answer is about to be sent. An answer with a token is
 // for one client: no shared cache may store it, whatever the handler has said.
-func (p *Passage) keepTokens(h http.Header) {
-	if !p.keepsTokens() || h == nil {
+func (f *Fields) KeepTokens(h http.Header) {
+	if !f.HasTokens() || h == nil {
 		return
 	}
-	keep(h, p.fields.tokens()) // a handler may have replaced its cookies
+	keep(h, f.tokens()) // a handler may have replaced its cookies
 	directives, private := []string{"private"}, false
 	for _, line := range h["Cache-Control"] {
 		for line != "" {

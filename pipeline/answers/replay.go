@@ -1,0 +1,119 @@
+package answers
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+)
+
+// ReplayedHeader is the field that marks a replayed response. Its value is "true".
+//
+// A replayed response has the body of the first one, and all header fields that the handler has set, such as
+// Content-Security-Policy, with these exceptions: Set-Cookie, Date, those of the connection (RFC 9110,
+// section 7.6.1), those about caching, those that name a single response, such as X-Request-Id, and those of
+// rules, such as RateLimit. Fields of a middleware around the rules are not stored: it sets them again.
+//
+// An answer with fields of more than 8 KiB in all, or with one that is not UTF-8, is kept as one whose body
+// is too long: as done, with its Location.
+const ReplayedHeader = "Idempotent-Replayed"
+
+// sharedLists are the fields to which the middlewares around the rules may add members of their own.
+var sharedLists = []string{"Vary", "Access-Control-Expose-Headers"}
+
+// Repeatable reports whether a response with this status can be replayed. One that switches protocols cannot.
+func Repeatable(status int) bool { return status >= http.StatusOK && status <= 999 }
+
+// replayOf returns the stored answer of a decision, and whether it can be replayed to this request: it is
+// whole, and the client accepts its coding.
+func replayOf(d core.Decision, r *http.Request) (*core.Outcome, bool) {
+	o := core.OutcomeOf(d)
+	return o, d.Reason == core.ReasonDone && sendable(o, r)
+}
+
+// sendable reports whether a stored answer is whole, and in a coding that the client accepts.
+func sendable(o *core.Outcome, r *http.Request) bool {
+	return o != nil && !o.Incomplete && Repeatable(o.Status) &&
+		acceptsCoding(r.Header["Accept-Encoding"], o.Header["Content-Encoding"])
+}
+
+// ReplayResponse answers with a response that the pipeline has kept, and marks it with [ReplayedHeader]. It
+// reports false, and writes nothing, if the outcome is Incomplete, or has a coding that the client does not
+// accept.
+func ReplayResponse(w http.ResponseWriter, r *http.Request, o *core.Outcome) bool {
+	if !sendable(o, r) {
+		return false
+	}
+	writeOutcome(w, r, o)
+	return true
+}
+
+// replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
+func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
+	f.setHeaders(w.Header(), new(values))
+	writeOutcome(w, r, o)
+}
+
+// writeOutcome sends a stored answer, besides what is in the header already.
+func writeOutcome(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
+	header := w.Header()
+	for name, value := range o.Header {
+		if slices.Contains(sharedLists, name) {
+			addToList(header, name, value)
+		} else {
+			header.Set(name, value)
+		}
+	}
+	header.Set(ReplayedHeader, "true")
+	Expose(header)
+	header.Set("X-Content-Type-Options", "nosniff")
+	if o.Status != http.StatusNoContent && o.Status != http.StatusNotModified {
+		header.Set("Content-Length", strconv.Itoa(len(o.Body)))
+	}
+	w.WriteHeader(o.Status)
+	if len(o.Body) > 0 && r.Method != http.MethodHead {
+		_, _ = w.Write(o.Body) // the client may have disconnected; they can ask again
+	}
+}
+
+// pointToResult sets the Location of an operation that is done and whose answer is not replayed, so that the
+// client can look at what it did.
+func pointToResult(header http.Header, d core.Decision) {
+	if o := core.OutcomeOf(d); o != nil && d.Reason == core.ReasonDone && o.Header["Location"] != "" {
+		header.Set("Location", o.Header["Location"])
+	}
+}
+
+// Replay makes the answer to an operation that is done and has no stored answer.
+func Replay(by Table, d core.Decision) *Refusal {
+	f := Refuse(by, core.ReasonReplayed, d)
+	f.replayed = true
+	if f.Status/100 != 2 {
+		f.Status = http.StatusOK // the guard has described the texts only
+	}
+	return f
+}
+
+// fact is the body that says that an operation is done, and which: what the client has asked for. The guard's
+// details follow it, as in a problem.
+type fact struct {
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Resource string      `json:"resource,omitempty"`
+	Item     string      `json:"item,omitempty"`
+	Cost     int64       `json:"cost,omitempty"`
+}
+
+func (f *Refusal) fact(text Text) []byte {
+	a := f.Decision.Attempt
+	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	}
+	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
+}

@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"net/http"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+)
+
+// figures makes the fields of entries of the passage, or, after a refusal, of what refused.
+func (p *Passage) figures(entries []*entry, refusing *answers.Figure) answers.Fields {
+	var few [4]answers.Figure // more are rare
+	decided := few[:0]
+	for _, e := range entries {
+		back := e.judged && e.goesBack()
+		decided = append(decided, answers.Figure{Source: &e.rule.source, Decision: &e.decision, GoesBack: back})
+	}
+	var around *answers.Fields
+	if p.outer != nil {
+		around = &p.outer.fields
+	}
+	return answers.FieldsOf(&p.from, decided, refusing, around)
+}
+
+// refusedBy records in a refusal which rule made it, and the figures for its header.
+func (p *Passage) refusedBy(f *answers.Refusal, rule *mounted) *answers.Refusal {
+	d := &f.Decision
+	if d.Reason != f.Reason {
+		d = &core.Decision{} // the guard has not decided
+	}
+	refusing := answers.Figure{Source: &rule.source, Decision: d}
+	f.By(&rule.source, p.from.Request, p.figures(p.entries, &refusing))
+	return f
+}
+
+// SetHeaders adds the rules' figures to the header of a response before the handler runs: see
+// [answers.Headers]. It keeps what other middlewares have set, and adds the fields of the middlewares around
+// this one where they are missing.
+func (p *Passage) SetHeaders(h http.Header) {
+	p.fields.Set(h)
+	answers.Expose(h)
+}
