@@ -22,19 +22,19 @@ var guardPages = map[string]struct {
 	structs []string
 	guard   string
 }{
-	"limits":         {[]string{"core/limit.Limit"}, "limit"},
-	"bans":           {[]string{"core/bans.Options"}, "bans"},
-	"votes":          {[]string{"core/votes.Options", "core/votes.Poll", "core/votes.VoidOptions"}, "votes"},
-	"seckill":        {[]string{"core/seckill.Options", "core/seckill.Sale"}, "seckill"},
-	"quota":          {[]string{"core/quota.Options"}, "quota"},
-	"redpacket":      {[]string{"core/redpacket.Options", "core/redpacket.Packet"}, "redpacket"},
-	"idempotency":    {[]string{"core/idempotency.Options"}, "idempotency"},
-	"semaphore":      {[]string{"core/semaphore.Options"}, "semaphore"},
-	"lock":           {[]string{"core/lock.Options"}, "lock"},
-	"delay":          {[]string{"core/delay.Options", "core/delay.WorkOptions"}, ""},
-	"deferred":       {[]string{"deferred.Options"}, ""},
-	"waiting-room":   {[]string{"core/waitingroom.Options"}, "waitingroom"},
-	"budget":         {[]string{"core/budget.Options", "core/budget.Limit"}, "budget"},
+	"limits":       {[]string{"core/limit.Limit"}, "limit"},
+	"bans":         {[]string{"core/bans.Options"}, "bans"},
+	"votes":        {[]string{"core/votes.Options", "core/votes.Poll", "core/votes.VoidOptions"}, "votes"},
+	"seckill":      {[]string{"core/seckill.Options", "core/seckill.Sale"}, "seckill"},
+	"quota":        {[]string{"core/quota.Options"}, "quota"},
+	"redpacket":    {[]string{"core/redpacket.Options", "core/redpacket.Packet"}, "redpacket"},
+	"idempotency":  {[]string{"core/idempotency.Options"}, "idempotency"},
+	"semaphore":    {[]string{"core/semaphore.Options"}, "semaphore"},
+	"lock":         {[]string{"core/lock.Options"}, "lock"},
+	"delay":        {[]string{"core/delay.Options", "core/delay.WorkOptions"}, ""},
+	"deferred":     {[]string{"deferred.Options"}, ""},
+	"waiting-room": {[]string{"core/waitingroom.Options"}, "waitingroom"},
+	"budget":       {[]string{"core/budget.Options", "core/budget.Limit"}, "budget"},
 }
 
 // TestEachGuardHasAPage: each package of a guard has a page, and each page has the same sections.

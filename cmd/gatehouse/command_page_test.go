@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
 	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
@@ -56,7 +57,7 @@ func TestTheCommandsOfThePagePrintWhatItSays(t *testing.T) {
 				printed.WriteString(string(rune('0'+code)) + "\n")
 				continue
 			}
-			cmd := process(t, environ, wordsOf(t, strings.ReplaceAll(command, pageURL, url))[1:]...)
+			cmd := clitest.Process(t, environ, wordsOf(t, strings.ReplaceAll(command, pageURL, url))[1:]...)
 			cmd.Dir = dir
 			out, _ := cmd.CombinedOutput()
 			code = cmd.ProcessState.ExitCode()
@@ -130,7 +131,7 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 		}
 	}
 	var log strings.Builder
-	combinedLog(&log, 240, 2)
+	clitest.CombinedLog(&log, 240, 2)
 	if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 		t.Fatal(err)
 	}
 	for range 58 {
-		guardtest.Check(t, set.Guard("site"), attemptOf("203.0.113.7"))
+		guardtest.Check(t, set.Guard("site"), core.Attempt{Actor: "203.0.113.7"})
 	}
 	for voter, choice := range map[string]string{"ann": "red", "bob": "blue", "cem": "red"} {
 		guardtest.Check(t, set.Guard("poll"), core.Attempt{Actor: voter, Resource: "final", Item: choice})
@@ -174,6 +175,3 @@ func pageApplication(t *testing.T) string {
 	t.Cleanup(server.Close)
 	return server.URL
 }
-
-// attemptOf is an attempt of an actor.
-func attemptOf(actor string) core.Attempt { return core.Attempt{Actor: actor} }

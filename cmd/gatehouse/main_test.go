@@ -1,76 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
 )
 
-// asCommand is the variable with which the test binary runs as the command itself.
-const asCommand = "GATEHOUSE_TEST_AS_COMMAND"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		main()
-	}
-	redistest.Main(m)
-}
-
-// process returns the command as a process of its own. Of the environment it has only what it is given.
-func process(t *testing.T, environ []string, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append([]string{asCommand + "=1"}, environ...)
-	if coverage := os.Getenv("GOCOVERDIR"); coverage != "" {
-		cmd.Env = append(cmd.Env, "GOCOVERDIR="+coverage)
-	}
-	return cmd
-}
-
-// answer is how the command ended.
-type answer struct {
-	code      int
-	out, errs string
-}
-
-// gatehouse runs the command with an answer to its question.
-func gatehouse(t *testing.T, environ []string, input string, args ...string) answer {
-	t.Helper()
-	cmd := process(t, environ, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return answer{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
-}
-
-// want checks how the command ended: its exit code, and texts that its output and its errors contain. Where
-// one of them is to be empty, it must be.
-func (a answer) want(t *testing.T, code int, out, errs string) {
-	t.Helper()
-	fits := func(got, want string) bool { return strings.Contains(got, want) && (want != "" || got == "") }
-	if a.code != code || !fits(a.out, out) || !fits(a.errs, errs) {
-		t.Errorf("exit code %d, output %q, errors %q\nwant %d, %q, %q", a.code, a.out, a.errs, code, out, errs)
-	}
-}
-
-// parse reads output in JSON.
-func (a answer) parse(t *testing.T) map[string]any {
-	t.Helper()
-	var all map[string]any
-	if err := json.Unmarshal([]byte(a.out), &all); err != nil {
-		t.Fatalf("%v in %q, errors %q", err, a.out, a.errs)
-	}
-	return all
-}
+func TestMain(m *testing.M) { clitest.Main(m, commands...) }
 
 func TestMistakesInTheCommandLine(t *testing.T) {
 	t.Parallel()
@@ -111,7 +48,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"attack http://127.0.0.1:1/ -race", 2, "", "connection refused"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
-			gatehouse(t, nil, "", strings.Fields(tt.args)...).want(t, tt.code, tt.out, tt.errs)
+			clitest.Run(t, nil, "", strings.Fields(tt.args)...).Want(t, tt.code, tt.out, tt.errs)
 		})
 	}
 }

@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"runtime/debug"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 )
+
+// version writes which version this is: go install and the releases' binaries take it from the tag, a build
+// in a checkout from the commit.
+var version = cli.Command{Name: "version", Args: "[flags]", Does: "which version this is", Run: writeVersion}
 
 // build is what the binary says of itself.
 type build struct {
@@ -15,15 +20,13 @@ type build struct {
 	Go      string `json:"go"`
 }
 
-// version writes which version this is: go install and the releases' binaries take it from the tag, a build
-// in a checkout from the commit.
-func version(_ context.Context, e *env, _ *flag.FlagSet, parse func() ([]string, error)) error {
-	operands, err := parse()
+func writeVersion(_ context.Context, e *cli.Env) error {
+	operands, err := e.Operands()
 	if err != nil {
 		return err
 	}
 	if len(operands) > 0 {
-		return usagef("operand %q: there is nothing to name", operands[0])
+		return cli.Usagef("operand %q: there is nothing to name", operands[0])
 	}
 	b := build{Version: "unknown"}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -34,11 +37,11 @@ func version(_ context.Context, e *env, _ *flag.FlagSet, parse func() ([]string,
 			}
 		}
 	}
-	return e.write(b, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "gatehouse %s, %s", b.Version, b.Go)
+	return e.Write(b, func(w *strings.Builder) {
+		fmt.Fprintf(w, "gatehouse %s, %s", b.Version, b.Go)
 		if b.Commit != "" {
-			_, _ = fmt.Fprintf(w, ", commit %s", b.Commit)
+			fmt.Fprintf(w, ", commit %s", b.Commit)
 		}
-		_, _ = fmt.Fprintln(w)
+		fmt.Fprintln(w)
 	})
 }
