@@ -380,11 +380,11 @@ func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		late := &taken{keys: keys, nodes: nodes}
-		if err := g.refund(t.Context(), late, 1, "abcdef", "undo"); err != nil {
+		late := &taken{keys: keys, nodes: nodes, call: "abcdef", stamp: start.UnixMicro()}
+		if err := g.refund(t.Context(), late, 1, "undo"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.send(t.Context(), late, 1, "abcdef", "0", start.UnixMilli()); err != nil {
+		if _, err := g.send(t.Context(), late, 1, "0"); err != nil {
 			t.Fatal(err)
 		}
 		wantUsed(t, witness, []int64{9, 9}, "acme", "", "")

@@ -37,7 +37,7 @@ type taken struct {
 	keys    []string
 	nodes   []node
 	call    string
-	stamp   int64 // microseconds
+	stamp   int64 // microseconds: of the reply; before it, of this process
 	figures []Figure
 	binding int // index of the binding figure; -1: none
 
@@ -159,14 +159,13 @@ func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
 	}
 	ctx, cancel := g.Engine().WithinDeadline(ctx) // one deadline for up to two calls
 	defer cancel()
-	t := &taken{keys: keys, nodes: nodes, binding: -1}
-	milli := g.Engine().Now().UnixMilli()
+	t := &taken{keys: keys, nodes: nodes, stamp: g.Engine().Now().UnixMicro(), binding: -1}
 	for range 2 {
 		t.call = rand.Text()[:6] // of each sending: a call that is undone must not be that which goes on
-		value, err := g.send(ctx, t, cost, t.call, "0", milli)
+		value, err := g.send(ctx, t, cost, "0")
 		if err != nil {
 			if counted(nodes) && cost > 0 {
-				g.UndoLater(err, func(ctx context.Context) error { return g.refund(ctx, t, cost, t.call, "undo") })
+				g.UndoLater(err, func(ctx context.Context) error { return g.refund(ctx, t, cost, "undo") })
 			}
 			return err
 		}
@@ -174,7 +173,6 @@ func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
 		if err != nil || !again {
 			return err
 		}
-		milli = t.stamp / 1000
 	}
 	d.Reason, d.RetryAfter = core.ReasonDayRolled, time.Second
 	return nil
@@ -190,16 +188,14 @@ func counted(nodes []node) bool {
 	return false
 }
 
-func (g *Guard) send(
-	ctx context.Context, t *taken, cost int64, call, force string, milli int64,
-) (any, error) {
-	args := []any{cost, call, force, g.options.Keep.Milliseconds(),
-		g.Engine().ScriptNow(time.Microsecond)}
+// send takes the cost in the windows and periods of t's stamp.
+func (g *Guard) send(ctx context.Context, t *taken, cost int64, force string) (any, error) {
+	args := []any{cost, t.call, force, g.options.Keep.Milliseconds(), g.Engine().ScriptNow(time.Microsecond)}
 	for _, n := range t.nodes {
 		args = append(args, n.name, "!"+n.name)
 	}
 	for _, n := range t.nodes {
-		windows, in, err := n.arguments(milli)
+		windows, in, err := n.arguments(t.stamp / 1000)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", core.ErrInvalid, err)
 		}

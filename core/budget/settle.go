@@ -63,17 +63,17 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 		case e.units < 0:
 			err = g.charge(ctx, t, e, first)
 		case first:
-			err = g.refund(ctx, t, e.units, t.call, "first")
+			err = g.refund(ctx, t, e.units, "first")
 		default:
-			err = g.refund(ctx, t, e.units, t.call, "again")
+			err = g.refund(ctx, t, e.units, "again")
 		}
 		e.done = err == nil
 		return err
 	})
 }
 
-func (g *Guard) refund(ctx context.Context, t *taken, units int64, call, mode string) error {
-	args := []any{units, call, mode, t.stamp, g.Engine().ScriptNow(time.Microsecond)}
+func (g *Guard) refund(ctx context.Context, t *taken, units int64, mode string) error {
+	args := []any{units, t.call, mode, t.stamp, g.Engine().ScriptNow(time.Microsecond)}
 	for _, n := range t.nodes {
 		args = append(args, n.name)
 	}
@@ -86,13 +86,13 @@ var errRolled = errors.New("the period changed between two calls")
 
 // charge takes units that are spent already. The script knows an ending that it has seen by its name.
 func (g *Guard) charge(ctx context.Context, t *taken, e *ending, first bool) error {
-	milli, charged := g.Engine().Now().UnixMilli(), &taken{nodes: t.nodes, binding: -1}
-	force := "1"
+	now, force := g.Engine().Now().UnixMicro(), "1"
+	charged := &taken{keys: t.keys, nodes: t.nodes, call: e.call, stamp: now, binding: -1}
 	if !first {
 		force = t.call // as long as Redis remembers it, it would remember the ending
 	}
 	for range 2 {
-		value, err := g.send(ctx, t, -e.units, e.call, force, milli)
+		value, err := g.send(ctx, charged, -e.units, force)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,6 @@ func (g *Guard) charge(ctx context.Context, t *taken, e *ending, first bool) err
 		if err != nil || !again {
 			return err
 		}
-		milli = charged.stamp / 1000
 	}
 	return errRolled
 }

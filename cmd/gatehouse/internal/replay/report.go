@@ -238,23 +238,23 @@ func (p *report) writeCSV(w *strings.Builder) {
 	number := strconv.Itoa
 	rows := [][]string{{"what", "list", "guard", "limits", "actor", "requests", "refused", "would_refuse",
 		"actors_refused", "note"}}
-	row := func(what string, r *ruleReport, actor string, requests, refused int, note string) {
-		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(actor), number(requests),
-			number(refused), number(r.WouldRefuse), number(r.ActorsRefused), note})
+	row := func(what string, r *ruleReport, a actorReport, note string) {
+		rows = append(rows, []string{what, r.List, r.Guard, r.Limits, cell(a.Actor), number(a.Requests),
+			number(a.Refused), number(r.WouldRefuse), number(r.ActorsRefused), note})
 	}
 	for _, note := range p.Notes {
-		row("note", &ruleReport{}, "", 0, 0, note)
+		row("note", &ruleReport{}, actorReport{}, note)
 	}
 	for i := range p.Results {
 		r := &p.Results[i]
-		row("rule", r, "", r.Requests, r.Refused, strings.Join(r.Notes, "; "))
+		row("rule", r, actorReport{"", r.Requests, r.Refused}, strings.Join(r.Notes, "; "))
 		for _, a := range r.Top {
-			row("actor", r, a.Actor, a.Requests, a.Refused, "")
+			row("actor", r, a, "")
 		}
 	}
 	for i := range p.Sweeps {
 		r := &p.Sweeps[i]
-		row("sweep", r, "", r.Requests, r.Refused, "")
+		row("sweep", r, actorReport{"", r.Requests, r.Refused}, "")
 	}
 	for _, n := range p.NotReplayed {
 		rows = append(rows, []string{"not_replayed", n.List, n.Guard, "", "", "", "", "", "",
