@@ -18,9 +18,9 @@ type Request struct {
 	// in the http.Request itself.
 	Facts Facts
 
-	// Logger is where functions log their warnings; nil means slog.Default. Rules set it to the logger of their
-	// guard's engine (core.WithLogger) before they call a function.
-	Logger *slog.Logger
+	// Logger returns where functions log their warnings; nil means slog.Default. Rules set it to the logger of
+	// their guard's engine (core.WithLogger) before they call a function.
+	Logger func() *slog.Logger
 }
 
 // Facts are what a framework knows about a request and net/http does not. The adapters make one value per

@@ -79,14 +79,14 @@ func (l *proxyDetector) inspect(r *Request, client netip.Addr, err error) {
 			if err == nil {
 				peer = client.String()
 			}
-			warn.Unread.Tell(r.Context(), r.Logger, "", "header", header, "peer", peer)
+			warn.Unread.Tell(r.Context(), r.logger(), "", "header", header, "peer", peer)
 		}
 	case header == "":
 		l.run.Store(0)
 	case l.run.Add(1) >= outerRun:
 		// All requests from outside are forwarded, as behind a CDN. A flood of forged headers looks the
 		// same.
-		warn.Unread.Tell(r.Context(), r.Logger, "", "header", header, "peer", client.String())
+		warn.Unread.Tell(r.Context(), r.logger(), "", "header", header, "peer", client.String())
 	}
 }
 
@@ -100,7 +100,7 @@ func (l *proxyDetector) inspectSilent(r *Request) {
 	if addr, ok := parseNode(r.RemoteAddr); ok {
 		peer = addr.String()
 	}
-	warn.Nameless.Tell(r.Context(), r.Logger, "", "reads", l.rule.source.header, "sent",
+	warn.Nameless.Tell(r.Context(), r.logger(), "", "reads", l.rule.source.header, "sent",
 		forwardingHeader(r.Header), "peer", peer)
 }
 
@@ -123,7 +123,7 @@ func (l *proxyDetector) inspectTrusted(r *Request, client netip.Addr) {
 		l.said.Store(said)
 		l.run.Store(0)
 	case l.said.Swap(said) != said && l.run.Add(1) >= innerRun:
-		warn.OneBucket.Tell(r.Context(), r.Logger, "", "reads", l.rule.source.header, "sent", header, "client",
+		warn.OneBucket.Tell(r.Context(), r.logger(), "", "reads", l.rule.source.header, "sent", header, "client",
 			client.String())
 	}
 }
@@ -223,6 +223,6 @@ func (l *routeDetector) inspect(r *Request, route string) {
 		early = facts.Unrouted()
 	}
 	if early {
-		warn.Unrouted.Tell(r.Context(), r.Logger, "")
+		warn.Unrouted.Tell(r.Context(), r.logger(), "")
 	}
 }

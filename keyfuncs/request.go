@@ -2,6 +2,7 @@ package keyfuncs
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 
@@ -86,7 +87,7 @@ func warnOfUnknown(r *Request, name string) {
 			return
 		}
 	}
-	warn.Unknown.Tell(r.Context(), r.Logger, subject, "param", name, "route", route)
+	warn.Unknown.Tell(r.Context(), r.logger(), subject, "param", name, "route", route)
 }
 
 // Method finds the request's method, such as "POST", as the client sent it: methods are case-sensitive (RFC
@@ -166,4 +167,12 @@ func found(value string, notFound error) (string, error) {
 		return "", notFound
 	}
 	return value, nil
+}
+
+// logger returns where functions log their warnings.
+func (r *Request) logger() *slog.Logger {
+	if r.Logger == nil {
+		return nil
+	}
+	return r.Logger()
 }

@@ -68,7 +68,7 @@ func (r *mounted) prepare(ctx context.Context, req *keyfuncs.Request, p *prepare
 		return
 	}
 	p.done = true
-	req.Logger = r.logger()
+	req.Logger = r.source.Logger
 	for _, stage := range r.stages {
 		var over bool
 		switch stage {

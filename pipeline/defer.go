@@ -111,7 +111,7 @@ func (p *Passage) deferredBefore() (*mounted, *answers.Refusal) {
 			continue
 		}
 		if !rule.sameDefer {
-			p.from.Logger = rule.logger()
+			p.from.Logger = rule.source.Logger
 			known, err = rule.Defer.Known(&p.settling, &p.from)
 		}
 		switch {

@@ -60,8 +60,8 @@ func New(rules ...Rule) *Pipeline {
 				rule.name))
 		}
 		seen[rule.name] = true
-		p.settles, p.hears = p.settles || rule.settles(), p.hears || !rule.counts()
-		p.replays, p.holds = p.replays || rule.claims() && !rule.counts(), p.holds || rule.holder != nil
+		p.settles, p.hears = p.settles || rule.settles(), p.hears || !rule.counts
+		p.replays, p.holds = p.replays || rule.claims() && !rule.counts, p.holds || rule.holder != nil
 		p.rules[i] = rule
 	}
 	p.findDefers()

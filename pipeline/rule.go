@@ -288,6 +288,7 @@ type mounted struct {
 	source  answers.Source
 	answers answers.Table
 	bans    answers.Table // of Bans
+	counts  bool          // however requests end, and is no claim: see kit.Phased
 	phases  kit.Phased    // of the guard; nil: Check decides
 	local   kit.LocalGuard
 	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
@@ -317,9 +318,13 @@ func mount(rule Rule) (*mounted, error) {
 	rule.Under = slices.Clone(rule.Under) // as it was checked
 	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
 		answers: answers.TableOf(rule.Guard)}
-	m.source = answers.Source{Guard: rule.Guard, Name: m.name, Traits: m.traits, Headers: rule.Headers,
+	m.source = answers.Source{Logger: m.logger, Name: m.name, Traits: m.traits, Headers: rule.Headers,
 		Texts: rule.Texts, Answer: hearing(rule.Answer)}
-	m.phases = kit.PhasesOf(rule.Guard)
+	phased, joins := kit.PhasesOf(rule.Guard)
+	m.counts = phased != nil && m.traits.KeepsOnFailure
+	if joins {
+		m.phases = phased
+	}
 	m.local, _ = rule.Guard.(kit.LocalGuard)
 	m.holder, _ = rule.Guard.(kit.Holder)
 	if rule.Which == nil && m.traits.KeepsOutcome {
@@ -425,10 +430,6 @@ func (r *mounted) keepsOn(status int) bool {
 func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
-
-// counts reports whether the guard counts attempts however their requests end, and is no claim: it replays
-// nothing, and need not be told that an attempt keeps what it took (see kit.Phased).
-func (r *mounted) counts() bool { return r.phases != nil && r.traits.KeepsOnFailure }
 
 // logger returns the logger for messages about the rule: that of its guard's engine.
 func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }

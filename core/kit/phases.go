@@ -22,9 +22,9 @@ import (
 type Phased interface {
 	core.Guard
 
-	// Phases returns the guard itself if it may go along with others, and nil if Check has to decide. A guard
-	// that embeds one with Phases returns that one, and so is not taken for it: see [PhasesOf].
-	Phases() Phased
+	// Phases returns the guard itself, and whether it may go along with others; if not, Check has to decide. A
+	// guard that embeds one with Phases returns that one, and so is not taken for it: see [PhasesOf].
+	Phases() (self Phased, joins bool)
 
 	// Begin prepares a check. It takes nothing. early reports whether checks in front have not ended, and
 	// followed whether further ones are behind, which go along if this one fits.
@@ -38,13 +38,16 @@ type Phased interface {
 	Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error
 }
 
-// PhasesOf returns the guard as a [Phased] one, or nil where its Check has to be called.
-func PhasesOf(g core.Guard) Phased {
+// PhasesOf returns the guard as a [Phased] one, or nil, and whether it may go along with others.
+func PhasesOf(g core.Guard) (p Phased, joins bool) {
 	p, ok := g.(Phased)
-	if !ok || !reflect.ValueOf(g).Comparable() || core.Guard(p.Phases()) != g {
-		return nil
+	if !ok || !reflect.ValueOf(g).Comparable() {
+		return nil, false
 	}
-	return p
+	if p, joins = p.Phases(); core.Guard(p) != g {
+		return nil, false
+	}
+	return p, joins
 }
 
 // Begun is a check, or an ending, between its phases. Exactly one of End and Drop has to be called.

@@ -77,6 +77,7 @@ type limiter struct {
 	by        Func          // nil if the limits are fixed
 	tiers     func() []Tier // what by chooses from, for operators; or nil
 	local     func() *memory
+	last      *lastAnswers // of Redis, from which local goes on; nil on an engine without
 	refusals  *refusals
 	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
 	ahead     *Ahead          // of package lease; or nil
@@ -86,12 +87,17 @@ type limiter struct {
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
 func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...Limit) limiter {
+	var said *lastAnswers
+	if e.HasRedis() {
+		said = newLastAnswers(e.MemoryKeys())
+	}
 	l := limiter{
-		algorithm: alg, by: by, refusals: newRefusals(e.RefusalMemory()),
+		algorithm: alg, by: by, last: said, refusals: newRefusals(e.RefusalMemory()),
 		inFlight: inflight.New(), askLong: new(askLong),
 		local: sync.OnceValue(func() *memory {
 			m := newMemory(alg.newCounter, e.MemoryKeys(), alg.log && !e.HasRedis())
 			m.store.ordered = !e.HasClock() // else a test may set it back
+			m.last = said
 			return m
 		}),
 	}
@@ -136,12 +142,7 @@ func (l *limiter) Traits() core.Traits {
 }
 
 // Phases implements [kit.Phased].
-func (l *limiter) Phases() kit.Phased {
-	if !l.Engine().SharesCalls() {
-		return nil
-	}
-	return l.phases
-}
+func (l *limiter) Phases() (self kit.Phased, joins bool) { return l.phases, l.Engine().SharesCalls() }
 
 // CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
 // calls it by itself. It decides as Check does, but inside the process, by its clock. It goes on from what

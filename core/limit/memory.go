@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 )
 
@@ -16,8 +17,9 @@ import (
 type memory struct {
 	newCounter func() counter
 	store      *store
+	last       *lastAnswers // of Redis; nil on an engine without
 	// oneLog says that one counter counts for all limits: those of a sliding window without Redis are views of
-	// one log, as in Redis. Else each window has a counter; beside Redis it holds what was heard of its limit.
+	// one log, as in Redis. Else each window has a counter; beside Redis it goes on from what was heard.
 	oneLog bool
 }
 
@@ -154,10 +156,16 @@ func newMemory(newCounter func() counter, keys int, oneLog bool) *memory {
 	return &memory{newCounter: newCounter, store: newStore(keys), oneLog: oneLog}
 }
 
-// use calls f with the attempt's counters and the time, and keeps what it returns: see store.
+// use calls f with the attempt's counters, which have gone on from the last answers of Redis, and the time.
+// It keeps what f returns: see store.
 func (m *memory) use(a *core.Attempt, now int64, f func(held counters, now int64) counters) {
-	key := memoryKeyOf(a)
-	m.store.use(&key, now, func(held counters) counters { return f(held, m.store.inOrder(&key, now)) })
+	key, known := memoryKeyOf(a), lastAnswer{}
+	if m.last != nil {
+		known = m.last.take(kit.TagOf(*a))
+	}
+	m.store.use(&key, now, func(held counters) counters {
+		return f(m.goOn(held, known), m.store.inOrder(&key, now))
+	})
 }
 
 // decide decides an attempt at now and takes its units if it is allowed. A cost of 0 takes none, and the
@@ -225,34 +233,6 @@ func (b counters) weigh(limits []Limit, cost, now int64) verdict {
 		}
 	}
 	return v
-}
-
-// hear lets the counter of the binding limit go on from what Redis has answered to an attempt. The answer
-// says nothing about the other limits.
-func (m *memory) hear(a *core.Attempt, limits []Limit, v verdict, now int64) {
-	binding, more, resets := limits[v.binding:v.binding+1], int64(1), v.resets
-	if !v.allowed {
-		resets = v.moment // until the cost fits
-		more = max(a.Cost-max(v.remaining, 0), 1)
-	}
-	m.use(a, now, func(held counters, now int64) counters {
-		b := m.withCounters(held, binding, now)
-		b.of(binding[0]).hear(binding, now, v.remaining, more, resets)
-		return b
-	})
-}
-
-// hear is what Redis has said of this limit. While units count that were taken inside the process, of which
-// Redis does not know, it only makes what is left less.
-func (c *windowCounter) hear(of []Limit, now, left, more, resets int64) {
-	l := of[0]
-	left = min(max(left, 0), l.Max-1) // the attempt took a unit, or found too few
-	c.align(of, now)
-	if c.until <= now {
-		c.seed(l, now, left, more, min(resets, l.Window.Microseconds()))
-	} else if mine, _ := c.look(l, now, 0); mine > left {
-		c.take(of, now, mine-left, true)
-	}
 }
 
 // giveBack returns units of those that an attempt took at stamp.

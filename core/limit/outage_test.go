@@ -87,16 +87,62 @@ func TestASecondOutageKnowsTheFirst(t *testing.T) {
 // TestAnswersOfRedisAreNotedCheaply: each answer is noted for an outage, so it must not cost an allocation.
 func TestAnswersOfRedisAreNotedCheaply(t *testing.T) {
 	for _, k := range append(kinds[:len(kinds):len(kinds)], byParts) {
-		g := limiterOf(k.make(core.NewMemory(), "w", PerHour(100)))
-		limits, now := g.limits.limits, int64(1e15)
+		limits := limiterOf(k.make(core.NewMemory(), "w", PerHour(100))).limits.limits
+		said, now := newLastAnswers(64), int64(1e15)
 		note := func() {
 			now += 1000
-			heard := verdict{allowed: true, remaining: 50, resets: 1e6}
-			g.local().hear(&core.Attempt{Actor: "ann"}, limits, heard, now)
+			said.note("ann", limits[0], verdict{allowed: true, remaining: 50, resets: 1e6}, 1, now)
 		}
 		note()
 		if n := testing.AllocsPerRun(1000, note); n > 0 {
 			t.Errorf("%s: %v allocations", k.name, n)
 		}
 	}
+}
+
+// TestAnOutageGoesOnFromTheLastAnswerAboutEachLimit: the binding limit changes from answer to answer, and the
+// process remembers what it has heard about each.
+func TestAnOutageGoesOnFromTheLastAnswerAboutEachLimit(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(3, time.Second), PerMinute(5))
+		a := core.Attempt{Actor: "ann"}
+		for range 2 { // of a second: 1 left; of a minute: 3 left
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		}
+		clock.Advance(2 * time.Second)
+		for range 2 { // of a minute: 1 left, which is the least now
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
+		}
+		if n, _ := takeLocal(t, g, a); n != 1 {
+			t.Errorf("%d more in the outage, want 1", n)
+		}
+		if err := g.Reset(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := takeLocal(t, g, a); n != 3 {
+			t.Errorf("%d more after a reset, want 3", n)
+		}
+	})
+}
+
+// TestACostOfAnOutageCountsBesideALaterAnswer: what an attempt of an outage has really cost is charged after
+// Redis has answered again.
+func TestACostOfAnOutageCountsBesideALaterAnswer(t *testing.T) {
+	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
+		clock := guardtest.NewClock()
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", PerHour(10))
+		a := core.Attempt{Actor: "ann"}
+		d, err := g.(kit.LocalGuard).CheckLocal(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(time.Second)
+		guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // Redis: 9 left; here: 9 less than before
+		clock.Advance(time.Second)
+		guardtest.Settle(t, g, d, core.CommitCost(5))
+		if n, _ := takeLocal(t, g, a); n != 5 {
+			t.Errorf("%d more in the outage, want 5: of 10 the first attempt has cost 5", n)
+		}
+	})
 }

@@ -108,7 +108,7 @@ func (l *limiter) hear(
 		d.SetClaim(&taken{limitSet: limits, stamp: v.moment, rest: v.rest})
 	}
 	now := l.Engine().Now()
-	l.local().hear(&d.Attempt, limits.limits, v, l.micros(now))
+	l.last.note(asked.Key, limits.limits[v.binding], v, d.Attempt.Cost, l.micros(now))
 	l.refusals.hear(asked, limits.limits, *d, now)
 	return nil
 }

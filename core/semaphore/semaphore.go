@@ -131,12 +131,7 @@ func (g *Guard) Traits() core.Traits {
 }
 
 // Phases implements [kit.Phased].
-func (g *Guard) Phases() kit.Phased {
-	if !g.early() {
-		return nil
-	}
-	return g
-}
+func (g *Guard) Phases() (self kit.Phased, joins bool) { return g, g.early() }
 
 // Check implements [core.Guard]: it takes permits. Where Redis has given them, ResetAfter is the length of
 // the lease.

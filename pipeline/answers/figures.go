@@ -200,7 +200,7 @@ func (e *Figure) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 		return s, false
 	}
 	if h.PartitionKey != nil {
-		r.Logger = kit.LoggerOf(e.Source.Guard)
+		r.Logger = e.Source.Logger
 		if key, err := h.PartitionKey(r); err == nil {
 			s.key = key
 		}

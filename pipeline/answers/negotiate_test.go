@@ -155,7 +155,8 @@ func TestVaryIsAddedTo(t *testing.T) {
 		if there != "" {
 			w.Header().Set("Vary", there)
 		}
-		(&answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		(&answers.Refusal{Status: http.StatusConflict, Reason: core.ReasonSoldOut}).Reply(w, r)
 		if got := w.Header().Values("Vary"); !slices.Equal(got, want) {
 			t.Errorf("Vary %q became %q, want %q", there, got, want)
 		}

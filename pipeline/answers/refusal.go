@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -33,10 +34,10 @@ type Refusal struct {
 
 // Source is what refuses requests, and how its refusals are answered: a guard in a rule.
 type Source struct {
-	// Guard is asked for its logger. Name and Traits are what it has said of itself.
-	Guard  core.Guard
+	// Name and Traits are what the guard has said of itself, and Logger returns where it logs.
 	Name   string
 	Traits core.Traits
+	Logger func() *slog.Logger
 	// Headers says which figures clients see.
 	Headers Headers
 	// Texts returns the text of a refusal. Nil: the standard text.
@@ -93,9 +94,9 @@ func (f *Refusal) Defer(by Table, d *Deferral) {
 	f.Status, f.Reason, f.deferral = f.answer.Status, core.ReasonDeferred, d
 }
 
-// Answer writes the response: by the Answer of the rule if it has one, else by [Refusal.Reply]. A stored answer
-// of the same operation is replayed, and the rule's Answer is not called. Answer is for adapters. When the
-// rule's Answer calls it, it writes what Reply writes.
+// Answer writes the response: by the Answer of the rule if it has one, else by [Refusal.Reply]. A stored
+// answer of the same operation is replayed, and the rule's Answer is not called. Answer is for adapters. When
+// the rule's Answer calls it, it writes what Reply writes.
 func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 	_, stored := replayOf(f.Decision, r)
 	if stored || f.replayed || f.source == nil || f.source.Answer == nil || f.standard {

@@ -137,12 +137,7 @@ func (k *known) lent(cost int64) (of limit.Limit, ok bool) {
 }
 
 // Phases implements [kit.Phased].
-func (g *Guard) Phases() kit.Phased {
-	if g.SlidingWindow.Phases() == nil {
-		return nil
-	}
-	return g
-}
+func (g *Guard) Phases() (self kit.Phased, joins bool) { return g, g.Engine().SharesCalls() }
 
 // Check implements [core.Guard]. It decides by what the process has in hand, or by a call that fetches units:
 // its own, or that of another caller, for which it waits for 25 ms at most. All calls together have the
