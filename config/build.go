@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/gatehouse-go/gatehouse/config/internal/rulefile"
 	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -25,8 +24,8 @@ type Set struct {
 // madeGuard is a guard, and what it was made of.
 type madeGuard struct {
 	core.Guard
-	spec   *guardSpec
-	source *limitSource
+	spec   *rulefile.Guard
+	source *rulefile.LimitSource
 }
 
 // madeRollout is a rollout, and what the file said of it. Operators may have changed it since.
@@ -51,15 +50,15 @@ func (c *Config) build(gate *core.Engine, before *Set) (*Set, error) {
 	s := &Set{config: c, guards: map[string]*madeGuard{}, rollouts: map[string]*madeRollout{},
 		lists: map[string][]pipeline.Rule{}, pipelines: map[string]*pipeline.Pipeline{}}
 	b := &builder{set: s, before: before, gate: gate}
-	for _, g := range c.guards {
+	for _, g := range c.file.Guards {
 		b.guard(g)
 	}
-	for _, list := range c.rules {
+	for _, list := range c.file.Rules {
 		b.list(list)
 	}
 	if len(b.mistakes) > 0 {
 		b.undo()
-		return nil, &Error{b.mistakes}
+		return nil, errorOf(b.mistakes...)
 	}
 	b.commit()
 	return s, nil
@@ -69,90 +68,86 @@ func (c *Config) build(gate *core.Engine, before *Set) (*Set, error) {
 type builder struct {
 	set, before *Set
 	gate        *core.Engine
-	mistakes    []Mistake
+	mistakes    []rulefile.Mistake
 	taken       []string // names of guards that are new
 	commits     []func() // what changes things that the set before has too
 }
 
-func (b *builder) mistake(at string, n *yaml.Node, err error) {
-	b.mistakes = append(b.mistakes, Mistake{b.set.config.file, n.Line, n.Column, at, err.Error()})
-}
-
 // guard makes a guard, or takes it over.
-func (b *builder) guard(g named[*guardSpec]) {
-	former := b.before.guards[g.name]
-	source := g.value.source(b.gate)
+func (b *builder) guard(g rulefile.Named[*rulefile.Guard]) {
+	former := b.before.guards[g.Name]
+	source := g.Value.Source(b.gate)
 	switch {
 	case former == nil:
-	case former.spec.text == g.value.text,
-		former.source != nil && source != nil && former.spec.kind == g.value.kind:
-		b.set.guards[g.name] = &madeGuard{former.Guard, g.value, former.source}
+	case former.spec.Text == g.Value.Text,
+		former.source != nil && source != nil && former.spec.Kind == g.Value.Kind:
+		b.set.guards[g.Name] = &madeGuard{former.Guard, g.Value, former.source}
 		if former.source != nil {
-			b.commits = append(b.commits, func() { former.source.table.Store(g.value.limits) })
+			b.commits = append(b.commits, func() { former.source.Set(g.Value.Limits) })
 		}
 		return
 	default:
-		b.gate.Release(g.name)
+		b.gate.Release(g.Name)
 	}
-	made := &madeGuard{spec: g.value, source: source}
-	err := caught(func() { made.Guard = g.value.make(b.gate, g.name, source) })
+	made := &madeGuard{spec: g.Value, source: source}
+	err := rulefile.Caught(func() { made.Guard = g.Value.Make(b.gate, g.Name, source) })
 	switch {
 	case err != nil:
-		b.mistake(g.at, g.node, err)
+		b.mistakes = append(b.mistakes, g.Mistake(b.set.config.name, err.Error()))
 		if former != nil {
-			_ = caught(func() { b.gate.Register(g.name) }) // the former guard has its name again
+			_ = rulefile.Caught(func() { b.gate.Register(g.Name) }) // the former guard has its name again
 		}
 		return
 	case former == nil:
-		b.taken = append(b.taken, g.name)
+		b.taken = append(b.taken, g.Name)
 	}
-	b.set.guards[g.name] = made
+	b.set.guards[g.Name] = made
 }
 
 // list makes a list of rules.
-func (b *builder) list(list named[[]*ruleSpec]) {
+func (b *builder) list(list rulefile.Named[[]*rulefile.Rule]) {
 	var rules []pipeline.Rule
-	for _, spec := range list.value {
-		rule, ok := b.rule(list.name, spec)
+	for _, spec := range list.Value {
+		rule, ok := b.rule(list.Name, spec)
 		if !ok {
 			return // the guard has a mistake, which was reported
 		}
 		rules = append(rules, rule)
 	}
-	err := caught(func() { b.set.pipelines[list.name] = pipeline.New(rules...) })
+	err := rulefile.Caught(func() { b.set.pipelines[list.Name] = pipeline.New(rules...) })
 	if err != nil {
-		b.mistake(list.at, list.node, err)
+		b.mistakes = append(b.mistakes, list.Mistake(b.set.config.name, err.Error()))
 		return
 	}
-	b.set.lists[list.name] = rules
+	b.set.lists[list.Name] = rules
 }
 
 // rule makes a rule.
-func (b *builder) rule(list string, spec *ruleSpec) (pipeline.Rule, bool) {
-	rule := spec.rule
+func (b *builder) rule(list string, spec *rulefile.Rule) (pipeline.Rule, bool) {
+	rule := spec.Rule
 	c := b.set.config
-	if made := b.set.guards[spec.guard]; made != nil {
+	if made := b.set.guards[spec.Guard]; made != nil {
 		rule.Guard = made.Guard
-		if limits := made.spec.limits; limits != nil && limits.by != nil {
-			rule.Which = limits.tier()
+		if limits := made.spec.Limits; limits != nil && limits.Tier() != nil {
+			rule.Which = limits.Tier()
 		}
-	} else if rule.Guard = c.options.guards[spec.guard]; rule.Guard == nil {
+	} else if rule.Guard = c.program.Guards[spec.Guard]; rule.Guard == nil {
 		return rule, false
 	}
-	if spec.bans != "" {
-		g := c.options.guards[spec.bans]
-		if made := b.set.guards[spec.bans]; made != nil {
+	if spec.Bans != "" {
+		g := c.program.Guards[spec.Bans]
+		if made := b.set.guards[spec.Bans]; made != nil {
 			g = made.Guard
 		}
 		if rule.Bans, _ = g.(pipeline.Bans); rule.Bans == nil {
 			return rule, false
 		}
 	}
-	rule.Deny, rule.Allow = c.lists[spec.deny], c.lists[spec.allow]
-	if spec.rollout != nil {
-		rule.Rollout = b.rollout(list+" "+spec.guard, spec.rollout)
+	rule.Deny, rule.Allow = c.file.Lists[spec.Deny], c.file.Lists[spec.Allow]
+	if spec.Rollout != nil {
+		rule.Rollout = b.rollout(list+" "+spec.Guard, spec.Rollout)
 	}
-	for _, adjust := range c.options.adjust {
+	for _, adjust := range c.program.adjust {
 		adjust(list, &rule)
 	}
 	return rule, true
@@ -160,10 +155,10 @@ func (b *builder) rule(list string, spec *ruleSpec) (pipeline.Rule, bool) {
 
 // rollout makes a rollout, or takes it over with its counts. What an operator has changed stays until the
 // file says something else.
-func (b *builder) rollout(name string, spec *rolloutSpec) *pipeline.Rollout {
-	made := &madeRollout{new(pipeline.Rollout), 100, spec.enforced}
-	if spec.enabled != nil {
-		made.enabled = *spec.enabled
+func (b *builder) rollout(name string, spec *rulefile.Rollout) *pipeline.Rollout {
+	made := &madeRollout{new(pipeline.Rollout), 100, spec.Enforced}
+	if spec.Enabled != nil {
+		made.enabled = *spec.Enabled
 	}
 	former := b.before.rollouts[name]
 	if former != nil {
@@ -186,7 +181,7 @@ func (b *builder) commit() {
 			b.gate.Release(name)
 		}
 	}
-	if desk := b.set.config.options.desk; desk != nil {
+	if desk := b.set.config.program.desk; desk != nil {
 		rebind(b, desk, control.Limits, (*Set).limiters, func(_ string, g control.Limiter) { desk.Limits(g) })
 		rebind(b, desk, control.List, (*Set).keyLists, desk.List)
 		rebind(b, desk, control.Rollout, (*Set).shares, desk.Rollout)
@@ -208,7 +203,7 @@ func rebind[T comparable](b *builder, desk *control.Desk, kind string, of func(*
 		if before[name] == t {
 			continue
 		}
-		if err := caught(func() { bind(name, t) }); err != nil {
+		if err := rulefile.Caught(func() { bind(name, t) }); err != nil {
 			b.gate.Logger().Error("gatehouse: operators cannot decide about a thing of the file", "err", err)
 		}
 	}
@@ -228,7 +223,7 @@ func (s *Set) keyLists() map[string]*keyfuncs.List {
 	if s.config == nil {
 		return nil // before the first file
 	}
-	return s.config.lists
+	return s.config.file.Lists
 }
 
 func (s *Set) shares() map[string]*pipeline.Rollout {
@@ -267,8 +262,8 @@ func (s *Set) Pipeline(list string) *pipeline.Pipeline {
 // AllRules returns the rules of all lists, such as for operator.Options.
 func (s *Set) AllRules() []pipeline.Rule {
 	var all []pipeline.Rule
-	for _, list := range s.config.rules {
-		all = append(all, s.lists[list.name]...)
+	for _, list := range s.config.file.Rules {
+		all = append(all, s.lists[list.Name]...)
 	}
 	return all
 }
@@ -286,6 +281,6 @@ func (s *Set) Guard(name string) core.Guard {
 func (s *Set) must(list string) {
 	if _, ok := s.pipelines[list]; !ok {
 		panic(fmt.Sprintf("config: %s has no list of rules named %q; it has %s: mount one of these, or add the "+
-			"list", s.config.file, list, strings.Join(s.config.Lists(), ", ")))
+			"list", s.config.name, list, strings.Join(s.config.Lists(), ", ")))
 	}
 }

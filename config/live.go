@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/config/internal/rulefile"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
@@ -31,25 +32,6 @@ type Live struct {
 	looked [sha256.Size]byte // of the file when follow looked at it last
 }
 
-// State says which file is in force.
-type State struct {
-	// Path is the file.
-	Path string `json:"path"`
-	// Sum is the SHA-256 of the file that is in force, in hexadecimal digits.
-	Sum string `json:"sum"`
-	// Since is when that file came into force, by the clock of this process.
-	Since time.Time `json:"since"`
-	// Changes counts the files that have come into force since the first one.
-	Changes int64 `json:"changes"`
-	// Set is the guards and rules that are in force.
-	Set *Set `json:"-"`
-	// Err is why the present file is not in force, or nil if it is: an [*Error], or an error of reading it. The
-	// rules of the last good file stay in force.
-	Err error `json:"-"`
-	// Failed is since when Err is set, or zero.
-	Failed time.Time `json:"failed,omitzero"`
-}
-
 // Watch loads a file, makes its guards and rules on an engine, and follows the file until ctx ends. It
 // returns the error of [Load] or [Config.Build] if the first file is bad.
 //
@@ -65,7 +47,7 @@ type State struct {
 // file keeps its keys in Redis until they expire.
 func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
 	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
-	data, err := readFile(path)
+	data, err := rulefile.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -99,7 +81,7 @@ func (l *Live) follow(ctx context.Context) {
 // look reloads a file that has changed and stands still: two looks in a row have read the same. A file that
 // is written in place is half written for a while, and half a file may be a valid one.
 func (l *Live) look() {
-	data, err := readFile(l.path)
+	data, err := rulefile.ReadFile(l.path)
 	sum := sha256.Sum256(data)
 	if err == nil && sum != l.looked {
 		l.looked = sum
@@ -109,7 +91,7 @@ func (l *Live) look() {
 }
 
 // Reload reads the file now, such as on SIGHUP, and returns why it is not in force, or nil.
-func (l *Live) Reload() error { return l.reload(readFile(l.path)) }
+func (l *Live) Reload() error { return l.reload(rulefile.ReadFile(l.path)) }
 
 func (l *Live) reload(data []byte, err error) error {
 	l.mu.Lock()
@@ -141,12 +123,12 @@ func (l *Live) reload(data []byte, err error) error {
 // load makes the set of a file.
 func (l *Live) load(data []byte, before *Set) (*Set, error) {
 	l.seen = sha256.Sum256(data)
-	c, err := parse(l.path, data, l.options)
-	if err == nil && !c.whole {
-		err = checkEnd(l.path, data)
-	}
+	c, err := parse(l.path, data, &l.options.program)
 	if err != nil {
 		return nil, err
+	}
+	if !c.whole {
+		return nil, errorOf(*rulefile.CheckEnd(l.path, data))
 	}
 	var missing []Mistake
 	for name := range l.mounted {

@@ -1,4 +1,4 @@
-package config
+package rulefile
 
 import (
 	"bytes"
@@ -24,12 +24,10 @@ const (
 	maxValues  = 100_000
 	maxEntries = 1000
 	maxRules   = 5000
-	// maxMistakes is how many mistakes of a file are reported. Reading ends with the last of them.
-	maxMistakes = 100
 )
 
-// readFile reads a file, but no more than the largest one has.
-func readFile(path string) ([]byte, error) {
+// ReadFile reads a file, but no more than the largest one has.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -42,10 +40,10 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// checkEnd finds that the end of a file is missing: YAML cut behind a line is often YAML, with fewer rules.
+// CheckEnd finds that the end of a file is missing: YAML cut behind a line is often YAML, with fewer rules.
 // Its end mark, a line "..." with nothing but comments behind it, is the proof that nothing is. JSON ends
 // with its brace.
-func checkEnd(file string, data []byte) error {
+func CheckEnd(file string, data []byte) *Mistake {
 	if isJSON(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 		return nil
 	}
@@ -60,7 +58,7 @@ func checkEnd(file string, data []byte) error {
 		}
 	}
 	const text = `the file does not end with a line "...", as one that is followed does: it may have been cut`
-	return &Error{[]Mistake{{File: file, Line: len(lines), Text: text}}}
+	return &Mistake{File: file, Line: len(lines), Text: text}
 }
 
 // document returns the root of a file, or nil if the file has mistakes that leave nothing to look at.

@@ -1,18 +1,13 @@
-package config
+package rulefile
 
 //go:generate go test -run ^TestSchemaIsThatOfTheFile$ -write
 
-// fileSchema returns the JSON Schema of files (draft 2020-12), which schema.json of this package has, for
-// editors. It is made of the same tables as the reader, so it knows the same fields. The reader demands
-// more, such as names that exist.
+// fileSchema returns the JSON Schema of files (draft 2020-12), for editors: config/schema.json. It is made of
+// the tables that read files, so it knows the same fields. Reading demands more, such as names that exist.
 func fileSchema() schema {
 	properties := schema{}
 	for _, s := range sections() {
-		of := schema{"description": s.doc}
-		for k, v := range s.schema {
-			of[k] = v
-		}
-		properties[s.name] = of
+		properties[s.name] = described(s.doc, s.schema)
 	}
 	return schema{
 		"$schema":              "https://json-schema.org/draft/2020-12/schema",
@@ -35,11 +30,7 @@ func keySchema() schema {
 			bare = append(bare, schema{"const": kind.name, "description": kind.doc})
 		}
 		if kind.argument != nil {
-			of := schema{"description": kind.doc}
-			for k, v := range kind.argument {
-				of[k] = v
-			}
-			properties[kind.name] = of
+			properties[kind.name] = described(kind.doc, kind.argument)
 		}
 	}
 	own := schema{"type": "string", "pattern": namePattern,

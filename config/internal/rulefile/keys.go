@@ -1,4 +1,4 @@
-package config
+package rulefile
 
 import (
 	"fmt"
@@ -10,32 +10,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// key is a key function of a file.
-type key struct {
-	find keyfuncs.Func
-	size int // how many functions it calls: a name that stands for two others, and so on, grows fast
-}
-
 // maxKey is how many functions a key function may call.
 const maxKey = 64
-
-// namedKey is a member of the section keys, which may refer to others.
-type namedKey struct {
-	node    *yaml.Node
-	at      string
-	state   int // 0: not read yet, 1: being read, 2: read
-	value   key
-	correct bool
-}
-
-// keyKind is a key function that a file can name.
-type keyKind struct {
-	name, doc string
-	bare      func() keyfuncs.Func // without an argument; nil: it needs one
-	argument  schema               // nil: it takes none
-	// read makes the function with an argument.
-	read func(d *reader, at string, n *yaml.Node) (key, bool)
-}
 
 // anyKey is the form of a key function, wherever a file has one.
 func anyKey() form[key] {
@@ -53,8 +29,8 @@ func anyKey() form[key] {
 // themselves.
 func keyKinds() []keyKind {
 	return []keyKind{
-		{name: "ip", doc: "The client's address: keyfuncs.IP.", bare: func() keyfuncs.Func { return keyfuncs.IP() },
-			argument: ipForm.schema, read: readIP},
+		argumentKey("ip", "The client's address: keyfuncs.IP.", func() keyfuncs.Func { return keyfuncs.IP() },
+			ipForm, ipOf),
 		textKey("user", "What the login stored under this name: keyfuncs.User.", keyfuncs.User),
 		textKey("header", "A header field, which clients choose: keyfuncs.Header.", keyfuncs.Header),
 		textKey("cookie", "A cookie, which clients choose: keyfuncs.Cookie.", keyfuncs.Cookie),
@@ -62,8 +38,8 @@ func keyKinds() []keyKind {
 		textKey("form", "A field of a form, which clients choose: keyfuncs.Form.", keyfuncs.Form),
 		textKey("param", "A path parameter by its bare name: keyfuncs.Param.", keyfuncs.Param),
 		textKey("const", "The same text for all requests: keyfuncs.Const.", keyfuncs.Const),
-		{name: "json", doc: "A member of the JSON body, which clients choose: keyfuncs.JSON.",
-			argument: jsonForm.schema, read: readJSON},
+		argumentKey("json", "A member of the JSON body, which clients choose: keyfuncs.JSON.", nil, jsonForm,
+			func(o bodyOptions) keyfuncs.Func { return keyfuncs.JSON(o.most, o.member...) }),
 		bareKey("basic_auth", "The user name of HTTP Basic authentication: keyfuncs.BasicAuth.",
 			keyfuncs.BasicAuth),
 		bareKey("visitor", "The browser, of those without an account, for waiting rooms: keyfuncs.Visitor.",
@@ -72,8 +48,8 @@ func keyKinds() []keyKind {
 		bareKey("method", "The method: keyfuncs.Method.", keyfuncs.Method),
 		bareKey("host", "The host that the client asked for: keyfuncs.Host.", keyfuncs.Host),
 		bareKey("idempotency_key", "The Idempotency-Key header: keyfuncs.IdempotencyKey.", keyfuncs.IdempotencyKey),
-		{name: "fingerprint", doc: "What makes two requests the same: keyfuncs.Fingerprint.",
-			bare: keyfuncs.Fingerprint, argument: fingerprintForm.schema, read: readFingerprint},
+		argumentKey("fingerprint", "What makes two requests the same: keyfuncs.Fingerprint.", keyfuncs.Fingerprint,
+			fingerprintForm, func(o bodyOptions) keyfuncs.Func { return keyfuncs.FingerprintUpTo(o.most) }),
 		severalKeys("join", "All of these texts as one: keyfuncs.Join.", keyfuncs.Join),
 		severalKeys("first_of", "The first of these that finds a text: keyfuncs.FirstOf.", keyfuncs.FirstOf),
 		wrappedKey("hash", "The SHA-256 of what it finds, for secrets: keyfuncs.Hash.", keyfuncs.Hash),
@@ -87,17 +63,23 @@ func bareKey(name, doc string, f func() keyfuncs.Func) keyKind {
 	return keyKind{name: name, doc: doc, bare: f}
 }
 
-// textKey is a function with one text as its argument.
-func textKey(name, doc string, f func(string) keyfuncs.Func) keyKind {
-	argument := text("the argument of " + name)
-	return keyKind{name: name, doc: doc, argument: argument.schema,
+// argumentKey is a function with an argument. bare is nil if it needs one.
+func argumentKey[O any](
+	name, doc string, bare func() keyfuncs.Func, f form[O], make func(O) keyfuncs.Func,
+) keyKind {
+	return keyKind{name: name, doc: doc, bare: bare, argument: f.schema,
 		read: func(d *reader, at string, n *yaml.Node) (key, bool) {
-			value, ok := argument.read(d, at, n)
+			argument, ok := f.read(d, at, n)
 			if !ok {
 				return key{}, false
 			}
-			return d.makeKey(at, n, func() keyfuncs.Func { return f(value) })
+			return d.makeKey(at, n, func() keyfuncs.Func { return make(argument) })
 		}}
+}
+
+// textKey is a function with one text as its argument.
+func textKey(name, doc string, f func(string) keyfuncs.Func) keyKind {
+	return argumentKey(name, doc, nil, text("the argument of "+name), f)
 }
 
 // severalKeys is a function of other functions.
@@ -159,27 +141,21 @@ var ipForm = object(
 		boolean(), func(o *ipOptions) *bool { return &o.proxyIsClient }),
 )
 
-func readIP(d *reader, at string, n *yaml.Node) (key, bool) {
-	o, ok := ipForm.read(d, at, n)
-	if !ok {
-		return key{}, false
-	}
-	return d.makeKey(at, n, func() keyfuncs.Func {
-		var options []keyfuncs.IPOption
-		add := func(wanted bool, option func() keyfuncs.IPOption) {
-			if wanted {
-				options = append(options, option())
-			}
+func ipOf(o ipOptions) keyfuncs.Func {
+	var options []keyfuncs.IPOption
+	add := func(wanted bool, option func() keyfuncs.IPOption) {
+		if wanted {
+			options = append(options, option())
 		}
-		add(o.proxies != nil, func() keyfuncs.IPOption { return keyfuncs.TrustProxies(o.proxies...) })
-		add(o.unixSocket, keyfuncs.TrustUnixSocket)
-		add(o.v4 != 0, func() keyfuncs.IPOption { return keyfuncs.IPv4Prefix(o.v4) })
-		add(o.v6 != 0, func() keyfuncs.IPOption { return keyfuncs.IPv6Prefix(o.v6) })
-		add(o.forwarded, keyfuncs.ReadForwarded)
-		add(o.header != "", func() keyfuncs.IPOption { return keyfuncs.ReadHeader(o.header) })
-		add(o.proxyIsClient, keyfuncs.ProxyMayBeClient)
-		return keyfuncs.IP(options...)
-	})
+	}
+	add(o.proxies != nil, func() keyfuncs.IPOption { return keyfuncs.TrustProxies(o.proxies...) })
+	add(o.unixSocket, keyfuncs.TrustUnixSocket)
+	add(o.v4 != 0, func() keyfuncs.IPOption { return keyfuncs.IPv4Prefix(o.v4) })
+	add(o.v6 != 0, func() keyfuncs.IPOption { return keyfuncs.IPv6Prefix(o.v6) })
+	add(o.forwarded, keyfuncs.ReadForwarded)
+	add(o.header != "", func() keyfuncs.IPOption { return keyfuncs.ReadHeader(o.header) })
+	add(o.proxyIsClient, keyfuncs.ProxyMayBeClient)
+	return keyfuncs.IP(options...)
 }
 
 // bodyOptions are the arguments of functions that read the body.
@@ -200,22 +176,6 @@ var (
 			whole(1, 64<<20), func(o *bodyOptions) *int { return &o.most })),
 	)
 )
-
-func readJSON(d *reader, at string, n *yaml.Node) (key, bool) {
-	o, ok := jsonForm.read(d, at, n)
-	if !ok {
-		return key{}, false
-	}
-	return d.makeKey(at, n, func() keyfuncs.Func { return keyfuncs.JSON(o.most, o.member...) })
-}
-
-func readFingerprint(d *reader, at string, n *yaml.Node) (key, bool) {
-	o, ok := fingerprintForm.read(d, at, n)
-	if !ok {
-		return key{}, false
-	}
-	return d.makeKey(at, n, func() keyfuncs.Func { return keyfuncs.FingerprintUpTo(o.most) })
-}
 
 // makeKey calls a constructor, whose panics are mistakes of the file.
 func (d *reader) makeKey(at string, n *yaml.Node, f func() keyfuncs.Func) (key, bool) {
@@ -238,7 +198,7 @@ func (d *reader) key(at string, n *yaml.Node) (key, bool) {
 	if !ok {
 		return key{}, false
 	}
-	if own := d.options.keys[name]; own != nil {
+	if own := d.program.Keys[name]; own != nil {
 		return key{own, 1}, true
 	}
 	if k, ok := d.keys[name]; ok {
@@ -271,7 +231,7 @@ func (d *reader) keyWith(at string, name, argument *yaml.Node) (key, bool) {
 		}
 		return kind.read(d, at, argument)
 	}
-	if _, own := d.keys[name.Value]; own || d.options.keys[name.Value] != nil {
+	if _, own := d.keys[name.Value]; own || d.program.Keys[name.Value] != nil {
 		d.mistake(at, argument, "%s takes no argument: write %s alone", name.Value, name.Value)
 		return key{}, false
 	}
@@ -302,7 +262,7 @@ func (d *reader) keyNames(alone bool) []string {
 		for name := range d.keys {
 			names = append(names, name)
 		}
-		for name := range d.options.keys {
+		for name := range d.program.Keys {
 			names = append(names, name)
 		}
 		slices.Sort(names)
@@ -338,27 +298,27 @@ func (d *reader) readKeys(n *yaml.Node) {
 		builtIn = append(builtIn, kind.name)
 	}
 	for _, e := range entries {
-		if slices.Contains(builtIn, e.name) || d.options.keys[e.name] != nil {
-			d.mistake(e.at, e.node, "%s is the name of a key function already: choose another one", quote(e.name))
+		if slices.Contains(builtIn, e.Name) || d.program.Keys[e.Name] != nil {
+			d.mistake(e.at, e.node, "%s is the name of a key function already: choose another one", quote(e.Name))
 			continue
 		}
-		d.keys[e.name] = &namedKey{node: e.value, at: e.at}
+		d.keys[e.Name] = &namedKey{node: e.Value, at: e.at}
 	}
 	for _, e := range entries {
-		if k := d.keys[e.name]; k != nil && k.state == 0 {
-			d.named(e.at, e.value, e.name, k)
+		if k := d.keys[e.Name]; k != nil && k.state == 0 {
+			d.named(e.at, e.Value, e.Name, k)
 		}
 	}
 }
 
-// checkKeyName returns an error for a name that a file could not have.
-func checkKeyName(name string) error {
+// CheckKeyName returns an error for a name that a file could not have.
+func CheckKeyName(name string) error {
 	for _, kind := range keyKinds() {
 		if kind.name == name {
 			return fmt.Errorf("config: %q is the name of a built-in key function: choose another one", name)
 		}
 	}
-	if !checkName(name) || strings.Trim(name, "0123456789.") == "" {
+	if !CheckName(name) || strings.Trim(name, "0123456789.") == "" {
 		return fmt.Errorf("config: the name %q: use letters, digits, '.', '_' and '-', at most 64", name)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package config
+package rulefile
 
 import (
 	"bytes"
@@ -16,17 +16,18 @@ func TestSchemaIsThatOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const file = "../../schema.json"
 	want = append(want, '\n')
 	if *write {
-		if err := os.WriteFile("schema.json", want, 0o644); err != nil {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile("schema.json")
+	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("schema.json is not what the reader accepts: run go generate ./config")
+		t.Error("schema.json is not what the reader accepts: run go generate ./config/...")
 	}
 }

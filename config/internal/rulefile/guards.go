@@ -1,4 +1,4 @@
-package config
+package rulefile
 
 import (
 	"context"
@@ -30,31 +30,34 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// guardSpec is a guard of a file.
-type guardSpec struct {
-	kind string
-	// text is the guard as the file has it, without positions. Guards of equal text are the same.
-	text string
-	// make makes the guard. source is nil unless limits is set.
-	make func(e *core.Engine, name string, source *limitSource) core.Guard
-	// limits is the limits of a rate limit, nil for other guards.
-	limits *limitTable
+// Guard is a guard of a file.
+type Guard struct {
+	Kind string
+	// Text is the guard as the file has it, without positions. Guards of equal text are the same.
+	Text string
+	// Make makes the guard. The source is nil unless Limits is set.
+	Make func(e *core.Engine, name string, source *LimitSource) core.Guard
+	// Limits is the limits of a rate limit, nil for other guards.
+	Limits *LimitTable
 
 	sample core.Guard // the guard on an engine that is never used
 }
 
-// limitTable is the limits of a rate limit: by tier, or the same for all.
-type limitTable struct {
+// LimitTable is the limits of a rate limit: by tier, or the same for all.
+type LimitTable struct {
 	by     keyfuncs.Func // nil: the same for all
 	tiers  map[string][]limit.Limit
 	others []limit.Limit // of all actors whose tier is not in the table; none: unlimited
 }
 
-// limitSource is what a guard with a function asks for its limits. The table changes with the file.
-type limitSource struct{ table atomic.Pointer[limitTable] }
+// LimitSource is what a guard with a function asks for its limits. The table changes with the file.
+type LimitSource struct{ table atomic.Pointer[LimitTable] }
+
+// Set changes the limits.
+func (s *LimitSource) Set(t *LimitTable) { s.table.Store(t) }
 
 // limits implements limit.Func. The tier of an attempt is its Item, of which rate limits know nothing.
-func (s *limitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
+func (s *LimitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
 	table := s.table.Load()
 	if limits, ok := table.tiers[a.Item]; ok {
 		return limits, nil
@@ -63,7 +66,7 @@ func (s *limitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, 
 }
 
 // list is what operators see of the limits: the tiers, with the others last.
-func (s *limitSource) list() []limit.Tier {
+func (s *LimitSource) list() []limit.Tier {
 	table := s.table.Load()
 	if table.by == nil {
 		return []limit.Tier{{Limits: table.others}}
@@ -75,8 +78,12 @@ func (s *limitSource) list() []limit.Tier {
 	return append(all, limit.Tier{Name: otherTier, Limits: table.others})
 }
 
-// tier is the Which of rules with tiers. A request without a tier is one of the others.
-func (t *limitTable) tier() keyfuncs.Func {
+// Tier is the Which of rules with tiers, or nil if the limits are the same for all. A request without a tier
+// is one of the others.
+func (t *LimitTable) Tier() keyfuncs.Func {
+	if t.by == nil {
+		return nil
+	}
 	return keyfuncs.Named("tier, by "+keyfuncs.NameOf(t.by), func(r *keyfuncs.Request) (string, error) {
 		found, err := t.by(r)
 		if noText(found, err) {
@@ -93,14 +100,16 @@ const otherTier = "*"
 type guardKind struct {
 	name, doc string
 	schema    schema
-	read      func(d *reader, at string, n *yaml.Node) (*guardSpec, bool)
+	read      func(d *reader, at string, n *yaml.Node) (*Guard, bool)
 }
 
 // simpleKind is a kind whose options are fields of a struct.
-func simpleKind[O any](name, doc string, f form[O], make func(*core.Engine, string, O) core.Guard) guardKind {
-	return guardKind{name, doc, f.schema, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+func simpleKind[O any, G core.Guard](
+	name, doc string, f form[O], make func(*core.Engine, string, O) G,
+) guardKind {
+	return guardKind{name, doc, f.schema, func(d *reader, at string, n *yaml.Node) (*Guard, bool) {
 		options, ok := f.read(d, at, n)
-		return &guardSpec{make: func(e *core.Engine, name string, _ *limitSource) core.Guard {
+		return &Guard{Make: func(e *core.Engine, name string, _ *LimitSource) core.Guard {
 			return make(e, name, options)
 		}}, ok
 	}}
@@ -114,7 +123,7 @@ type limitOptions struct {
 
 type tierOptions struct {
 	by     key
-	of     []named[[]limit.Limit]
+	of     []Named[[]limit.Limit]
 	others []limit.Limit
 }
 
@@ -146,7 +155,7 @@ var tiersForm = object(
 	must(in("by", "The key function that finds the tier of a request, such as {user: plan}.", anyKey(),
 		func(o *tierOptions) *key { return &o.by })),
 	must(in("of", `The limits of each tier, or "unlimited".`, tableOf("limits", limitsOrNone()),
-		func(o *tierOptions) *[]named[[]limit.Limit] { return &o.of })),
+		func(o *tierOptions) *[]Named[[]limit.Limit] { return &o.of })),
 	must(in("others", "The limits of requests with no tier, or with one that is not in the table.",
 		limitsOrNone(), func(o *tierOptions) *[]limit.Limit { return &o.others })),
 )
@@ -158,22 +167,12 @@ var limitForm = object(
 		func(o *limitOptions) **tierOptions { return &o.tiers }),
 )
 
-// pointer is a form whose value may be left out.
-func pointer[T any](f form[T]) form[*T] {
-	return form[*T]{f.schema, func(d *reader, at string, n *yaml.Node) (*T, bool) {
-		value, ok := f.read(d, at, n)
-		return &value, ok
-	}}
-}
-
-type (
-	newLimit   = func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard
-	newLimitBy = func(e *core.Engine, name string, by limit.Func) core.Guard
-)
-
 // limitKind is a kind of rate limit.
-func limitKind(name, doc string, fixed newLimit, by newLimitBy) guardKind {
-	return guardKind{name, doc, limitForm.schema, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+func limitKind[F, B core.Guard](
+	name, doc string, fixed func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) F,
+	by func(e *core.Engine, name string, by limit.Func) B,
+) guardKind {
+	return guardKind{name, doc, limitForm.schema, func(d *reader, at string, n *yaml.Node) (*Guard, bool) {
 		o, ok := limitForm.read(d, at, n)
 		limits, tiers := child(n, "limits"), child(n, "tiers")
 		switch {
@@ -191,21 +190,21 @@ func limitKind(name, doc string, fixed newLimit, by newLimitBy) guardKind {
 				ok = d.trial(at, n, func(e *core.Engine, name string) { fixed(e, name, all[0], all[1:]...) }) && ok
 			}
 		}
-		table := &limitTable{others: o.limits}
+		table := &LimitTable{others: o.limits}
 		if tiers == nil {
 			check(join(at, "limits"), limits, o.limits)
 		} else {
 			table.by, table.others, table.tiers = o.tiers.by.find, o.tiers.others, map[string][]limit.Limit{}
 			check(join(at, "tiers.others"), child(tiers, "others"), o.tiers.others)
 			for _, tier := range o.tiers.of {
-				table.tiers[tier.name] = tier.value
-				check(tier.at, child(child(tiers, "of"), tier.name), tier.value)
+				table.tiers[tier.Name] = tier.Value
+				check(tier.at, child(child(tiers, "of"), tier.Name), tier.Value)
 			}
 		}
-		return &guardSpec{limits: table,
-			make: func(e *core.Engine, name string, source *limitSource) core.Guard {
+		return &Guard{Limits: table,
+			Make: func(e *core.Engine, name string, source *LimitSource) core.Guard {
 				if source != nil {
-					g := by(e, name, source.limits)
+					var g core.Guard = by(e, name, source.limits)
 					if g, ok := g.(interface{ Tiers(func() []limit.Tier) }); ok {
 						g.Tiers(source.list)
 					}
@@ -325,13 +324,13 @@ var pollForm = object(
 type votesOptions struct {
 	votes.Options
 	parts int // 0: in one slot, without package parts
-	polls []named[votes.Poll]
+	polls []Named[votes.Poll]
 }
 
 var votesForm = object(
 	in("poll", "The rules of every poll.", pollForm, func(o *votesOptions) *votes.Poll { return &o.Poll }),
 	in("polls", "The rules of each poll by its name, in place of poll; there are no others.",
-		tableOf("polls", pollForm), func(o *votesOptions) *[]named[votes.Poll] { return &o.polls }),
+		tableOf("polls", pollForm), func(o *votesOptions) *[]Named[votes.Poll] { return &o.polls }),
 	in("keep", "How long votes are kept after the last one, or the closing; the default is 720h.",
 		retention(time.Second), func(o *votesOptions) *time.Duration { return &o.Keep }),
 	in("parts", "In how many parts, by voter, each poll is kept on a cluster; the default is one slot.",
@@ -347,7 +346,7 @@ func votesKind() guardKind {
 			if o.polls != nil {
 				polls := map[string]votes.Poll{}
 				for _, p := range o.polls {
-					polls[p.name] = p.value
+					polls[p.Name] = p.Value
 				}
 				o.Find = func(_ context.Context, poll string) (votes.Poll, error) {
 					if found, ok := polls[poll]; ok {
@@ -362,7 +361,7 @@ func votesKind() guardKind {
 			return votes.New(e, name, o.Options)
 		})
 	read := kind.read
-	kind.read = func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+	kind.read = func(d *reader, at string, n *yaml.Node) (*Guard, bool) {
 		spec, ok := read(d, at, n)
 		polls := child(n, "polls")
 		if polls != nil && child(n, "poll") != nil {
@@ -386,32 +385,17 @@ func votesKind() guardKind {
 func guardKinds() []guardKind {
 	return []guardKind{
 		limitKind("sliding_window", "A rate limit that is exact in any window; the default choice.",
-			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
-				return limit.NewSlidingWindow(e, name, first, more...)
-			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
-				return limit.NewSlidingWindowBy(e, name, by)
-			}),
+			limit.NewSlidingWindow, limit.NewSlidingWindowBy),
 		limitKind("leased_window", "A sliding window whose units each process fetches ahead: for a large limit.",
 			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
 				if len(more) > 0 {
 					panic("limit: a leased window has one limit: give the others a guard and a rule of their own")
 				}
 				return lease.New(e, name, first)
-			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
-				return lease.NewBy(e, name, by)
-			}),
+			}, lease.NewBy),
 		limitKind("fixed_window", "A rate limit whose window begins with its first unit.",
-			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
-				return limit.NewFixedWindow(e, name, first, more...)
-			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
-				return limit.NewFixedWindowBy(e, name, by)
-			}),
-		limitKind("token_bucket", "A rate and bursts (GCRA).",
-			func(e *core.Engine, name string, first limit.Limit, more ...limit.Limit) core.Guard {
-				return limit.NewTokenBucket(e, name, first, more...)
-			}, func(e *core.Engine, name string, by limit.Func) core.Guard {
-				return limit.NewTokenBucketBy(e, name, by)
-			}),
+			limit.NewFixedWindow, limit.NewFixedWindowBy),
+		limitKind("token_bucket", "A rate and bursts (GCRA).", limit.NewTokenBucket, limit.NewTokenBucketBy),
 		votesKind(),
 		simpleKind("seckill", "Flash sales that never oversell. A program opens each sale.", seckillForm,
 			func(e *core.Engine, name string, o seckillOptions) core.Guard {
@@ -421,10 +405,9 @@ func guardKinds() []guardKind {
 				}
 				return seckill.New(e, name, o.Options)
 			}),
-		simpleKind("quota", "Different items per period.", quotaForm,
-			func(e *core.Engine, name string, o quota.Options) core.Guard { return quota.New(e, name, o) }),
+		simpleKind("quota", "Different items per period.", quotaForm, quota.New),
 		simpleKind("redpacket", "One share of a packet per user. A program creates each packet.", redpacketForm,
-			func(e *core.Engine, name string, o redpacket.Options) core.Guard { return redpacket.New(e, name, o) }),
+			redpacket.New),
 		simpleKind("idempotency", "An operation runs once, and repetitions get its answer.", idempotencyForm,
 			func(e *core.Engine, name string, o idempotencyOptions) core.Guard {
 				if o.body != nil {
@@ -435,12 +418,9 @@ func guardKinds() []guardKind {
 				}
 				return idempotency.New(e, name, o.Options)
 			}),
-		simpleKind("semaphore", "At most so many requests run at a time.", semaphoreForm,
-			func(e *core.Engine, name string, o semaphore.Options) core.Guard { return semaphore.New(e, name, o) }),
-		simpleKind("lock", "One holder at a time.", lockForm,
-			func(e *core.Engine, name string, o lock.Options) core.Guard { return lock.New(e, name, o) }),
-		simpleKind("bans", "Shuts out actors who are refused too often.", bansForm,
-			func(e *core.Engine, name string, o bans.Options) core.Guard { return bans.New(e, name, o) }),
+		simpleKind("semaphore", "At most so many requests run at a time.", semaphoreForm, semaphore.New),
+		simpleKind("lock", "One holder at a time.", lockForm, lock.New),
+		simpleKind("bans", "Shuts out actors who are refused too often.", bansForm, bans.New),
 	}
 }
 
@@ -529,20 +509,16 @@ var (
 )
 
 // anyGuard is the form of a guard: a mapping of one kind to its options.
-func anyGuard() form[*guardSpec] {
+func anyGuard() form[*Guard] {
 	properties := schema{}
 	var names []string
 	for _, kind := range guardKinds() {
-		s := schema{"description": kind.doc}
-		for k, v := range kind.schema {
-			s[k] = v
-		}
-		properties[kind.name] = s
+		properties[kind.name] = described(kind.doc, kind.schema)
 		names = append(names, kind.name)
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false,
 		"minProperties": 1, "maxProperties": 1}
-	return form[*guardSpec]{s, func(d *reader, at string, n *yaml.Node) (*guardSpec, bool) {
+	return form[*Guard]{s, func(d *reader, at string, n *yaml.Node) (*Guard, bool) {
 		if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
 			d.mistake(at, n, "found %s: want a mapping with the kind of the guard alone, such as "+
 				`{sliding_window: {limits: "100/min"}}`, foundMembers(n))
@@ -558,21 +534,21 @@ func anyGuard() form[*guardSpec] {
 		if !ok {
 			return nil, false
 		}
-		spec.kind, spec.text = kind.Value, canonical(n)
+		spec.Kind, spec.Text = kind.Value, canonical(n)
 		return spec, d.trial(at, n, func(e *core.Engine, name string) {
-			spec.sample = spec.make(e, name, spec.source(e))
+			spec.sample = spec.Make(e, name, spec.Source(e))
 		})
 	}}
 }
 
-// source returns what a guard asks for its limits, or nil if it has them itself. On an engine without Redis
+// Source returns what a guard asks for its limits, or nil if it has them itself. On an engine without Redis
 // what has been counted is in the guard, so limits may change only behind a function.
-func (s *guardSpec) source(e *core.Engine) *limitSource {
-	if s.limits == nil || s.limits.by == nil && e.HasRedis() {
+func (s *Guard) Source(e *core.Engine) *LimitSource {
+	if s.Limits == nil || s.Limits.by == nil && e.HasRedis() {
 		return nil
 	}
-	source := new(limitSource)
-	source.table.Store(s.limits)
+	source := new(LimitSource)
+	source.Set(s.Limits)
 	return source
 }
 
@@ -581,4 +557,33 @@ func foundMembers(n *yaml.Node) string {
 		return fmt.Sprintf("a mapping with %d members", len(n.Content)/2)
 	}
 	return found(n)
+}
+
+// noText reports whether a key function has found nothing.
+func noText(found string, err error) bool {
+	if err == nil {
+		return found == ""
+	}
+	return errors.Is(err, keyfuncs.ErrMissing) && !errors.Is(err, keyfuncs.ErrMalformed)
+}
+
+// canonical returns a value as text, without what does not matter: positions, comments, quotes, and the order
+// of members.
+func canonical(n *yaml.Node) string {
+	var parts []string
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			parts = append(parts, canonical(n.Content[i])+":"+canonical(n.Content[i+1]))
+		}
+		slices.Sort(parts)
+		return "{" + strings.Join(parts, ",") + "}"
+	case yaml.SequenceNode:
+		for _, item := range n.Content {
+			parts = append(parts, canonical(item))
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	default:
+		return fmt.Sprintf("%q", n.Value)
+	}
 }

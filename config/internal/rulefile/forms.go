@@ -1,7 +1,8 @@
-package config
+package rulefile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,9 +12,6 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
-
-// schema is a part of a JSON Schema.
-type schema = map[string]any
 
 // form is what a value in a file may be: how it is read, and what the JSON Schema says of it. Both are in one
 // place, so that they cannot part.
@@ -157,6 +155,14 @@ func instant() form[time.Time] {
 	})
 }
 
+// pointer is a form whose value may be left out.
+func pointer[T any](f form[T]) form[*T] {
+	return form[*T]{f.schema, func(d *reader, at string, n *yaml.Node) (*T, bool) {
+		value, ok := f.read(d, at, n)
+		return &value, ok
+	}}
+}
+
 // choice is one of several words.
 type choice[T any] struct {
 	name  string
@@ -183,7 +189,8 @@ func oneOf[T any](choices ...choice[T]) form[T] {
 // namePattern is what names have, as those of guards, of which keys are made.
 const namePattern = `^[A-Za-z0-9._-]{1,64}$`
 
-func checkName(name string) bool {
+// CheckName reports whether a guard, a list or a function can have the name.
+func CheckName(name string) bool {
 	if name == "" || len(name) > 64 {
 		return false
 	}
@@ -231,20 +238,26 @@ func atMost[T any](most int, of form[[]T]) form[[]T] {
 	}}
 }
 
-// named is a value under a name.
-type named[T any] struct {
-	name, at string
-	node     *yaml.Node // of the name
-	value    T
-	ok       bool
+// Named is a value under a name.
+type Named[T any] struct {
+	Name  string
+	Value T
+	at    string
+	node  *yaml.Node // of the name
+	ok    bool
+}
+
+// Mistake is a mistake in the value, of the file.
+func (n Named[T]) Mistake(file, text string) Mistake {
+	return Mistake{file, n.node.Line, n.node.Column, n.at, text}
 }
 
 // tableOf is a mapping of names to values. It has the values that have mistakes too, so that their names are
 // known.
-func tableOf[T any](what string, of form[T]) form[[]named[T]] {
+func tableOf[T any](what string, of form[T]) form[[]Named[T]] {
 	s := schema{"type": "object", "additionalProperties": of.schema, "minProperties": 1,
 		"propertyNames": schema{"pattern": namePattern}}
-	return form[[]named[T]]{s, func(d *reader, at string, n *yaml.Node) ([]named[T], bool) {
+	return form[[]Named[T]]{s, func(d *reader, at string, n *yaml.Node) ([]Named[T], bool) {
 		if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 			d.mistake(at, n, "found %s: want a mapping of names to %s", foundOrEmpty(n), what)
 			return nil, false
@@ -254,16 +267,16 @@ func tableOf[T any](what string, of form[T]) form[[]named[T]] {
 			return nil, false
 		}
 		all := true
-		var entries []named[T]
+		var entries []Named[T]
 		for i := 0; i < len(n.Content); i += 2 {
 			key := n.Content[i]
-			e := named[T]{name: key.Value, at: join(at, key.Value), node: key}
-			if key.Kind != yaml.ScalarNode || !checkName(key.Value) {
+			e := Named[T]{Name: key.Value, at: join(at, key.Value), node: key}
+			if key.Kind != yaml.ScalarNode || !CheckName(key.Value) {
 				d.mistake(at, key, "the name %s: want letters, digits, '.', '_' and '-', at most 64",
 					quote(key.Value))
 				all = false
 			}
-			e.value, e.ok = of.read(d, e.at, n.Content[i+1])
+			e.Value, e.ok = of.read(d, e.at, n.Content[i+1])
 			all = all && e.ok
 			entries = append(entries, e)
 		}
@@ -302,16 +315,19 @@ func must[T any](f field[T]) field[T] {
 	return f
 }
 
+// described is a schema with a description.
+func described(doc string, s schema) schema {
+	s = maps.Clone(s)
+	s["description"] = doc
+	return s
+}
+
 // object is a mapping with these fields. It may be left empty (null) where none is required.
 func object[T any](fields ...field[T]) form[T] {
 	var names, required []string
 	properties := schema{}
 	for _, f := range fields {
-		s := schema{"description": f.doc}
-		for k, v := range f.schema {
-			s[k] = v
-		}
-		properties[f.name] = s
+		properties[f.name] = described(f.doc, f.schema)
 		names = append(names, f.name)
 		if f.required {
 			required = append(required, f.name)
