@@ -59,9 +59,11 @@ var limitKinds = map[string]bool{
 }
 
 func newPlan(file string, flags *flags, log *accesslog.Reader) (*plan, error) {
-	p := &plan{file: file, flags: flags, log: log, options: flags.options(),
-		direct: map[*yaml.Node]string{}}
-	var err error
+	p := &plan{file: file, flags: flags, log: log, direct: map[*yaml.Node]string{}}
+	err := cli.Caught(func() { p.options = flags.options() })
+	if err != nil {
+		return nil, err
+	}
 	if p.config, err = rules.Load(file, p.options); err != nil {
 		return nil, err
 	}
@@ -70,7 +72,10 @@ func newPlan(file string, flags *flags, log *accesslog.Reader) (*plan, error) {
 		return nil, err
 	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil || len(document.Content) != 1 {
+	if err = yaml.Unmarshal(data, &document); err == nil && len(document.Content) != 1 {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: it has changed, or cannot be read as YAML: %w", file, err)
 	}
 	p.root = document.Content[0]
@@ -265,7 +270,7 @@ func (p *plan) lacks(list *plannedList, key *yaml.Node) []string {
 			all = append(all, p.lacks(list, one)...)
 		}
 		return all
-	case "hash", "require":
+	case "hash", "folded", "require":
 		return p.lacks(list, argument)
 	case "form", "json", "fingerprint":
 		return []string{"a log has no bodies, of which " + name + " reads one"}
@@ -275,9 +280,9 @@ func (p *plan) lacks(list *plannedList, key *yaml.Node) []string {
 		}
 		return lack(p.flags.users[text] != "",
 			"the user %s is not in the log: -user %[1]s=FIELD names the field", text)
-	case "header", "cookie", "idempotency_key":
-		field := map[string]string{"header": text, "cookie": "Cookie", "idempotency_key": "Idempotency-Key"}[name]
-		return lack(p.hasHeader(field), "the log has no %s: -header %[1]s=FIELD names the field", field)
+	case "header", "cookie", "idempotency_key", "visitor":
+		return p.lacksHeaders(map[string][]string{"header": {text}, "cookie": {"Cookie"},
+			"idempotency_key": {"Idempotency-Key"}, "visitor": {"User-Agent", "Accept-Language"}}[name])
 	case "basic_auth":
 		return lack(p.log.HasUser() || p.hasHeader("Authorization"), "the log has no user of Basic authentication")
 	case "host":
@@ -295,6 +300,15 @@ func lack(has bool, format string, args ...any) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf(format, args...)}
+}
+
+// lacksHeaders is lacks for key functions that read header fields.
+func (p *plan) lacksHeaders(fields []string) (all []string) {
+	for _, field := range fields {
+		all = append(all, lack(p.hasHeader(field), "the log has no %s: -header %[1]s=FIELD names the field",
+			field)...)
+	}
+	return all
 }
 
 // lacksRoute is lacks for key functions that need the pattern of the route.
@@ -333,7 +347,7 @@ func (p *plan) peers(key *yaml.Node) (fields []string) {
 		}
 		p.direct[argument] = field
 		return []string{field}
-	case "hash", "require":
+	case "hash", "folded", "require":
 		return p.peers(argument)
 	case "join", "first_of":
 		for _, one := range argument.Content {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -286,6 +287,63 @@ rules:
 	}
 	clitest.Run(t, nil, "", "replay", "-key", "tenant=http_user_agent", "-user", "plan=$remote_addr", "-header",
 		"X-Api-Key=http_user_agent", "-mount", "api", rules, log).Want(t, 0, "agent/1.0 (test): ", "")
+}
+
+// TestReplayKnowsTheKeyFunctionsOfFiles: folded and visitor counted as functions of the program, and the flag
+// -key that the replay asked for ended it with a panic.
+func TestReplayKnowsTheKeyFunctionsOfFiles(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../../../config/schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Defs struct {
+			Key struct {
+				AnyOf []struct {
+					Const      string         `json:"const"`
+					Properties map[string]any `json:"properties"`
+				} `json:"anyOf"`
+			} `json:"key"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, of := range schema.Defs.Key.AnyOf {
+		names[of.Const] = true
+		for name := range of.Properties {
+			names[name] = true
+		}
+	}
+	delete(names, "") // what names an own function
+	if len(names) < 20 {
+		t.Fatalf("the schema has %d key functions", len(names))
+	}
+	in, err := accesslog.NewReader(strings.NewReader(""), accesslog.Options{Format: "combined"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plan{flags: new(flags), log: in, root: nothing}
+	for name := range names {
+		key := *nothing
+		key.Value = name
+		if got := p.lacks(new(plannedList), &key); strings.Contains(fmt.Sprint(got), "of the program") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+
+	rules := clitest.RulesFile(t, "guards: {a: {sliding_window: {limits: 2/min}}}\n"+
+		"rules: {all: [{guard: a, who: {folded: {header: X-Login}}}]}\n")
+	const line = "1795514400;203.0.113.7;%s;GET /a HTTP/1.1\n"
+	log := fmt.Sprintf(line+line+line, "Ann", "ann", "ANN")
+	run := func(flag, value string) clitest.Answer {
+		return here(t, log, "-format", "$msec;$remote_addr;$login;$request", flag, value, rules, "-")
+	}
+	run("-header", "X-Login=login").Want(t, 0, "actor    ann: 1 of 3", "")
+	run("-key", "a b=login").Want(t, 2, "", `"a b"`)
+	run("-cost", "a b=login").Want(t, 2, "", `"a b"`)
 }
 
 // TestALogWithAFormatOfItsOwnIsReplayed reads a log_format, with fields under names of its own.
