@@ -35,8 +35,8 @@ type madeRollout struct {
 }
 
 // Build makes the guards of the file on an engine, and the rules. It does not talk to Redis. It returns an
-// [*Error] for what only the engine can tell: a name that another guard of the engine has, a guard that needs
-// a Redis on an engine without one, an acked sale with a client that cannot wait for replicas.
+// [*Error] for what only the engine can tell: another guard of the engine has the name, the guard needs a
+// Redis and the engine has none, or the client of an acked sale cannot wait for replicas.
 //
 // A guard's name belongs to one guard of an engine, so a file can be built once per engine. [Watch] builds a
 // file anew when it changes.
@@ -268,7 +268,7 @@ func (s *Set) AllRules() []pipeline.Rule {
 	return all
 }
 
-// Guard returns a guard of the file by its name, or nil. Its type is that of the guard's package, such as
+// Guard returns a guard of the file by its name, or nil. Its type is the one of the guard's package, such as
 // *seckill.Guard.
 func (s *Set) Guard(name string) core.Guard {
 	if made := s.guards[name]; made != nil {

@@ -54,8 +54,8 @@ func (c *Config) Guards() []string {
 	return names
 }
 
-// Kind returns the kind of a guard as the file names it, such as sliding_window, or "" if the file has no
-// guard of that name.
+// Kind returns the kind of a guard as the file names it, such as sliding_window. It is empty if the file has
+// no such guard.
 func (c *Config) Kind(guard string) string {
 	for _, g := range c.file.Guards {
 		if g.Name == guard {

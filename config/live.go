@@ -36,14 +36,14 @@ type Live struct {
 // returns the error of [Load] or [Config.Build] if the first file is bad.
 //
 // The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
-// file is good and whole, the next request passes the new rules: YAML ends with a line "...", since a file
-// that was cut before it may be a valid one with fewer rules. A request that has entered is settled by the
-// rules that it was checked by. When the file is bad, or gone, the former rules stay in force: the engine's
-// logger and [WithNotify] hear of it, and [Live.State] says so until there is a good file.
+// file is good and whole, the next request passes the new rules. YAML is whole if it ends with a line "...":
+// a file that was cut may be a valid file with fewer rules. A request that has entered is settled by the
+// rules that it was checked by. When the file is bad, or gone, the former rules stay in force. The engine's
+// logger and [WithNotify] are told, and [Live.State] says so until there is a good file.
 //
 // A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
-// One that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their logs.
-// On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the
+// A guard that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their
+// logs. On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the
 // file keeps its keys in Redis until they expire.
 func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
 	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
@@ -63,7 +63,7 @@ func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) 
 
 // follow looks at the file until the context ends.
 //
-// Reading the file is sound where events are not: Kubernetes replaces a link to a directory above the file,
+// It reads the file, since events would not do. Kubernetes replaces a link to a directory above the file,
 // editors replace the file itself, and network file systems send no events. A small file costs microseconds.
 func (l *Live) follow(ctx context.Context) {
 	ticker := time.NewTicker(l.options.interval)

@@ -61,8 +61,8 @@ func WithGuards(guards ...core.Guard) Option {
 	}
 }
 
-// WithDesk lets operators decide about the rate limits, the lists and the roll-outs of files, by their names;
-// a roll-out's is that of its list of rules, a space, and that of its guard.
+// WithDesk lets operators decide about the rate limits, the lists and the roll-outs of files, by their names.
+// The name of a roll-out is the name of its list of rules, a space, and the name of its guard.
 func WithDesk(desk *control.Desk) Option { return func(o *options) { o.desk = desk } }
 
 // WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may

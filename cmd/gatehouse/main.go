@@ -19,10 +19,13 @@
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.
 //
-// The command exits with 0 when all is well, with 1 when it has found a problem (a mistake in a file, a sale
-// whose parts differ, a Redis that breaks a promise, an attack that got through), and with 2 when it could
-// not do what was asked: wrong flags, no such file, no Redis, a change that was not confirmed, an
-// interruption.
+// The exit codes:
+//
+//	0  all is well
+//	1  a problem was found: a mistake in a file, a sale whose parts differ, a Redis that breaks a promise, an
+//	   attack that got through
+//	2  it could not be done: wrong flags, no such file, no Redis, a change that was not confirmed, an
+//	   interruption
 //
 // The packages explain, operate, replay, attack and doctor have the subcommands. They share rules (files of
 // rules), connect (Redis) and cli (the command line, and output), and nothing else.

@@ -9,8 +9,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 )
 
-// version writes which version this is: go install and the releases' binaries take it from the tag, a build
-// in a checkout from the commit.
+// version writes which version this is. Of go install and of releases it is the tag, of a build in a checkout
+// the commit.
 var version = cli.Command{Name: "version", Args: "[flags]", Does: "which version this is", Run: writeVersion}
 
 // build is what the binary says of itself.

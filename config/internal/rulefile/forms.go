@@ -186,7 +186,7 @@ func oneOf[T any](choices ...choice[T]) form[T] {
 	})
 }
 
-// namePattern is what names have, as those of guards, of which keys are made.
+// namePattern is the pattern of names. Keys in Redis have the names of guards in them.
 const namePattern = `^[A-Za-z0-9._-]{1,64}$`
 
 // CheckName reports whether a guard, a list or a function can have the name.

@@ -56,7 +56,7 @@ type LimitSource struct{ table atomic.Pointer[LimitTable] }
 // Set changes the limits.
 func (s *LimitSource) Set(t *LimitTable) { s.table.Store(t) }
 
-// limits implements limit.Func. The tier of an attempt is its Item, of which rate limits know nothing.
+// limits implements limit.Func. The tier of an attempt is its Item, which rate limits do not read.
 func (s *LimitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
 	table := s.table.Load()
 	if limits, ok := table.tiers[a.Item]; ok {

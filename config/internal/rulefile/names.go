@@ -46,7 +46,7 @@ func plain(name string) string {
 }
 
 // distance returns how many characters have to be inserted, removed or replaced to make b out of a
-// (Levenshtein), where two neighbours that changed places count as one.
+// (Levenshtein). Two neighbours that changed places count as one.
 func distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)

@@ -67,8 +67,8 @@ func writeChecked(w *strings.Builder, found checked) {
 	}
 }
 
-// checkFile returns all mistakes of a file: also those that only show when its guards and rules are made,
-// which is done on an engine that sends nothing.
+// checkFile returns all mistakes of a file. Some only show when its guards and rules are made, so they are
+// made, on an engine that sends nothing.
 func checkFile(file string, own []config.Option) (checked, error) {
 	result := checked{File: file, Guards: []string{}, Lists: []string{}, Mistakes: []config.Mistake{}}
 	cfg, err := config.Load(file, own...)

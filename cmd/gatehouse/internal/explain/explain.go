@@ -329,8 +329,8 @@ func givenBy(function string) (flags []string) {
 // keyCall finds the calls in the text of a key function: FirstOf(User("uid"), Cookie("sid")).
 var keyCall = regexp.MustCompile(`(\w+)\((?:"([^"]*)"|[^()]*)\)`)
 
-// keysOf returns the keys of a check. Where the request has no operation ID, a guard makes one, which differs
-// between processes: of a key that contains it, the text before it is shown, and a star.
+// keysOf returns the keys of a check. If the request has no operation ID, each process makes another one. A
+// key that contains it ends in front of it, with a star.
 func (x *explainer) keysOf(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
 	keys, err := x.keysInOneProcess(ctx, guard, a)
 	if err != nil {
@@ -354,8 +354,8 @@ func (x *explainer) keysOf(ctx context.Context, guard string, a core.Attempt) ([
 	return keys, nil
 }
 
-// keysInOneProcess returns the keys of a check by a guard that has done nothing before: an engine goes on in
-// the background with what failed, and here every call fails.
+// keysInOneProcess returns the keys of a check by a new guard. Every call fails here, and a guard that was
+// used before would try the earlier ones again in the background.
 func (x *explainer) keysInOneProcess(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
 	r := &recorder{keys: []string{}}
 	set, err := dryBuild(x.config, r, x.flags.Prefix, core.WithObserver(x))

@@ -160,8 +160,8 @@ func writeResult(e *cli.Env, result any) error {
 	return e.Write(json.RawMessage(data), func(w *strings.Builder) { writeMembers(w, data) })
 }
 
-// writeMembers writes the members of a JSON object, one per line, or those of each object of an array, with
-// an empty line between them.
+// writeMembers writes the members of a JSON object, one per line. Between the objects of an array it leaves a
+// line empty.
 func writeMembers(w *strings.Builder, data []byte) {
 	var all []json.RawMessage
 	if json.Unmarshal(data, &all) == nil {

@@ -63,10 +63,7 @@ type logged struct {
 
 func (l *logged) add(e *accesslog.Entry) {
 	at := e.Time.Add(e.Took)
-	if l.requests++; l.requests == 1 {
-		l.first, l.last = at, at
-	}
-	if at.Before(l.first) {
+	if l.requests++; l.requests == 1 || at.Before(l.first) {
 		l.first = at
 	}
 	if at.After(l.last) {
@@ -85,8 +82,8 @@ const (
 	maxTook = time.Duration(1 << 62)
 )
 
-// doubt returns why the log says nothing about rules: most lines could not be read, or the durations put the
-// requests out of any order.
+// doubt returns why the log says nothing about rules, or nil. Either most lines could not be read, or the
+// durations have another unit.
 func (l *logged) doubt(in *accesslog.Reader) error {
 	if in.Broken > l.requests || l.requests == 0 && in.Other > 0 {
 		text := fmt.Sprintf("%s of %s were read, which says nothing about the rules",

@@ -489,9 +489,3 @@ func (p *plan) alone() string {
 	}
 	return text + ", without =PATTERN for one that all requests pass"
 }
-
-// plannedRule returns the rule of a list that has the guard.
-func (p *plan) plannedRule(list, guard string) *plannedRule {
-	rules := p.planned(list).rules
-	return &rules[slices.IndexFunc(rules, func(r plannedRule) bool { return r.guard == guard })]
-}

@@ -191,25 +191,13 @@ func (r *replayer) complete() {
 		p.Notes = append(p.Notes, r.plan.alone())
 	}
 	for _, w := range r.worlds {
-		for _, one := range w.results(r.plan) {
-			one.Top = w.counts[ruleName{one.List, one.Guard}].top(r.flags.top)
-			planned := r.plan.plannedRule(one.List, one.Guard)
-			if planned.preflights && p.Options > 0 {
-				one.Notes = append(one.Notes, fmt.Sprintf("%s counted: which were CORS preflights, which pass "+
-					"uncounted, is not in the log", cli.Count(p.Options, "OPTIONS request")))
-			}
-			if planned.settles && p.RefusedThen > 0 {
-				one.Notes = append(one.Notes, fmt.Sprintf("%s answered 429 then: what the handler would have answered "+
-					"is unknown, and the status counts", cli.Count(p.RefusedThen, "request")))
-			}
-			p.Results = append(p.Results, one)
-		}
+		p.Results = append(p.Results, w.results(r.plan, p)...)
 	}
 	for i, worlds := range r.swept {
 		for _, w := range worlds {
-			for _, one := range w.results(r.plan) {
+			for _, one := range w.results(r.plan, p) {
 				if one.Guard == r.plan.sweeps[i].guard {
-					one.Limits, one.Actors, one.Notes = r.plan.sweeps[i].limits, 0, nil
+					one.Limits, one.Actors, one.Top, one.Notes = r.plan.sweeps[i].limits, 0, nil, nil
 					p.Sweeps = append(p.Sweeps, one)
 				}
 			}

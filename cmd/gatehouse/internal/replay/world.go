@@ -125,21 +125,28 @@ func (w *noAnswer) Header() http.Header         { return w.header }
 func (w *noAnswer) Write(p []byte) (int, error) { return len(p), nil }
 func (w *noAnswer) WriteHeader(int)             {}
 
-// results returns what the rules have decided.
-func (w *world) results(p *plan) (all []ruleReport) {
+// results returns what the rules have decided about the requests of a report.
+func (w *world) results(p *plan, requests *report) (all []ruleReport) {
 	for _, list := range p.lists {
 		if !slices.ContainsFunc(w.mounts, func(m worldMount) bool { return m.list == list.name }) {
 			continue
 		}
 		for _, rule := range list.rules {
-			c := w.counts[ruleName{list.name, rule.guard}]
-			one := ruleReport{List: list.name, Guard: rule.guard, Kind: rule.kind, Limits: rule.limits,
-				Requests: c.asked, Refused: c.refused, WouldRefuse: c.wouldRefuse, Reasons: c.reasons,
-				Actors: len(c.actors), ActorsRefused: c.refusedActors(), Notes: slices.Clone(rule.notes)}
+			c, notes := w.counts[ruleName{list.name, rule.guard}], slices.Clone(rule.notes)
 			if c.lost > 0 {
-				one.Notes = append(one.Notes, fmt.Sprintf("%d requests of further actors are not named", c.lost))
+				notes = append(notes, fmt.Sprintf("%d requests of further actors are not named", c.lost))
 			}
-			all = append(all, one)
+			if n := requests.Options; rule.preflights && n > 0 {
+				notes = append(notes, cli.Count(n, "OPTIONS request")+" counted: which were CORS preflights, which "+
+					"pass uncounted, is not in the log")
+			}
+			if n := requests.RefusedThen; rule.settles && n > 0 {
+				notes = append(notes, cli.Count(n, "request")+" answered 429 then: what the handler would have "+
+					"answered is unknown, and the status counts")
+			}
+			all = append(all, ruleReport{List: list.name, Guard: rule.guard, Kind: rule.kind, Limits: rule.limits,
+				Requests: c.asked, Refused: c.refused, WouldRefuse: c.wouldRefuse, Reasons: c.reasons,
+				Actors: len(c.actors), ActorsRefused: c.refusedActors(), Top: c.top(p.flags.top), Notes: notes})
 		}
 	}
 	return all
