@@ -43,8 +43,8 @@ type Live struct {
 //
 // A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
 // A guard that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their
-// logs. On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer in the
-// file keeps its keys in Redis until they expire.
+// logs. On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer
+// in the file keeps its keys in Redis until they expire.
 func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
 	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
 	data, err := rulefile.ReadFile(path)

@@ -73,17 +73,18 @@ const (
 // Cases returns the table.
 func Cases() []Case {
 	var all []Case
-	add := func(ip, peer, name, want string, err error, lines ...string) {
-		all = append(all, Case{Name: ip + ": " + name, IP: ip, Peer: peer, Lines: lines, Want: want, Err: err})
+	add := func(name string, c Case) {
+		c.Name = c.IP + ": " + name
+		all = append(all, c)
 	}
-	finds := func(ip, peer, name, want string, lines ...string) { add(ip, peer, name, want, nil, lines...) }
-	malformed := func(ip, peer, name string,
-		lines ...string) {
-		add(ip, peer, name, "", keyfuncs.ErrMalformed, lines...)
+	finds := func(ip, peer, name, want string, lines ...string) {
+		add(name, Case{IP: ip, Peer: peer, Lines: lines, Want: want})
 	}
-	missing := func(ip, peer, name string,
-		lines ...string) {
-		add(ip, peer, name, "", keyfuncs.ErrMissing, lines...)
+	malformed := func(ip, peer, name string, lines ...string) {
+		add(name, Case{IP: ip, Peer: peer, Lines: lines, Err: keyfuncs.ErrMalformed})
+	}
+	missing := func(ip, peer, name string, lines ...string) {
+		add(name, Case{IP: ip, Peer: peer, Lines: lines, Err: keyfuncs.ErrMissing})
 	}
 
 	// Proxies that name no client are none themselves, unless the set-up says so. Of the addresses in the
