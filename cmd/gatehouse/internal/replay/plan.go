@@ -396,8 +396,7 @@ func (p *plan) takeOut() {
 			remove(argument, name)
 		}
 	}
-	set(p.root, "rules", lists)
-	set(p.root, "guards", guards)
+	*member(p.root, "rules"), *member(p.root, "guards") = *lists, *guards
 }
 
 func remove(n *yaml.Node, name string) {
@@ -405,14 +404,6 @@ func remove(n *yaml.Node, name string) {
 		if n.Content[i].Value == name {
 			n.Content = slices.Delete(n.Content, i, i+2)
 			return
-		}
-	}
-}
-
-func set(n *yaml.Node, name string, value *yaml.Node) {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			n.Content[i+1] = value
 		}
 	}
 }
