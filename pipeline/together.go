@@ -20,7 +20,7 @@ type try struct {
 	asksBans bool     // its bans have to be asked
 	fits     bool     // further rules may go along
 	at       time.Time
-	begun    kit.Begun // without a Second, the guard is not asked
+	begun    kit.Prepared // without a Second, the guard is not asked
 	ended    bool
 }
 
@@ -85,19 +85,19 @@ func (p *Passage) askSome(rest []try) (asked int) {
 }
 
 // begin begins the check of the rule's guard, unless that was done. A rule that goes along with others
-// (early) asks its bans in its turn, since observers are told of that.
-func (t *try) begin(p *Passage, early, followed bool) {
+// (notFirst) asks its bans in its turn, since observers are told of that.
+func (t *try) begin(p *Passage, notFirst, notLast bool) {
 	if !t.prepares {
 		t.prepares = true
 		t.rule.prepare(&p.settling, &p.from, &t.prepared)
 		t.asks = t.prepared.asks()
 		t.asksBans, t.fits = t.asks && t.rule.Bans != nil, !t.asks && t.prepared.refusal == nil
 	}
-	if !early {
+	if !notFirst {
 		t.askBans(p)
 	}
 	a := &t.prepared.attempt
-	if !t.asks || t.begun.Second != nil || t.prepared.failed != nil {
+	if !t.asks || t.begun.Finisher != nil || t.prepared.failed != nil {
 		return
 	}
 	if t.prepared.only {
@@ -109,8 +109,8 @@ func (t *try) begin(p *Passage, early, followed bool) {
 		return
 	}
 	t.at = time.Now()
-	t.begun = t.rule.phases.Begin(&p.settling, *a, early, followed)
-	t.fits = t.begun.Fits || a.Shadow && t.begun.Call == nil
+	t.begun = t.rule.phases.Begin(&p.settling, *a, notFirst, notLast)
+	t.fits = t.begun.Batchable || a.Shadow && t.begun.Call == nil
 }
 
 // askBans asks the rule's bans, unless that was done. If they refuse, the guard is not asked, and what it
@@ -130,13 +130,13 @@ func (t *try) askBans(p *Passage) {
 	}
 	t.free()
 	t.prepared.banned, t.prepared.failed, t.decision = true, nil, d
-	t.asks, t.begun, t.fits = false, kit.Begun{}, t.prepared.attempt.Shadow
+	t.asks, t.begun, t.fits = false, kit.Prepared{}, t.prepared.attempt.Shadow
 }
 
 // dropped ends what was begun and does not count. Observers are told of errors all the same.
 func (t *try) dropped(p *Passage) {
 	switch {
-	case t.begun.Second != nil && !t.ended:
+	case t.begun.Finisher != nil && !t.ended:
 		t.begun.Drop()
 	case t.ended && t.prepared.failed != nil:
 		t.tell(p)
@@ -158,7 +158,7 @@ func (t *try) tell(p *Passage) {
 func (p *Passage) concludeTry(t *try) *answers.Refusal {
 	defer t.freeUnlessAllowed()
 	t.askBans(p)
-	if t.begun.Second != nil {
+	if t.begun.Finisher != nil {
 		if !t.ended {
 			t.run = t.rule.begin(&t.prepared.attempt)
 			t.end(p)
@@ -226,7 +226,7 @@ type settlement struct {
 	end   core.Ending
 	quiet bool // the observer is told of errors only
 	at    time.Time
-	begun kit.Begun // without a Second: the guard's Settle is called
+	begun kit.Prepared // without a Finisher: the guard's Settle is called
 }
 
 // settleAll settles entries. The calls of guards that are kit.Phased go out together.
@@ -259,7 +259,7 @@ func (p *Passage) settleAll(all []settlement) {
 
 // later leaves the ending to the background.
 func (s *settlement) later() {
-	if s.begun.Second != nil {
+	if s.begun.Finisher != nil {
 		s.begun.Drop()
 	}
 	s.place.SettleLater(s.rule.Guard, s.decision, s.end)
@@ -268,7 +268,7 @@ func (s *settlement) later() {
 
 func (s *settlement) finish(ctx context.Context) {
 	defer s.free()
-	if s.begun.Second == nil {
+	if s.begun.Finisher == nil {
 		s.place.Settle(ctx, s.rule.Guard, s.decision, s.end)
 		return
 	}

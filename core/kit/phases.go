@@ -14,11 +14,11 @@ import (
 // Phased is a guard whose checks have two phases, with the call to Redis in between, so that an adapter can
 // send the calls of several guards about one request together. A [Base] has Observe.
 //
-// An adapter begins the checks of a request in the order of its rules, for as long as each of them Fits. It
-// sends their calls by one [script.Send], and ends them in the same order. A check that does not fit is sent
-// by itself, when those in front have ended; those behind it are begun when it has ended. If a guard refuses,
-// the adapter rolls back what guards behind it have taken. So a claim must not fit if others are told for
-// good of what it takes, as of a duplicate, or of a sale that is sold out.
+// An adapter begins the checks of a request in the order of its rules, for as long as each of them is
+// Batchable. It sends their calls by one [script.Send], and ends them in the same order. A check that is
+// not is sent by itself, when those in front have ended; those behind it are begun when it has ended. If a
+// guard refuses, the adapter rolls back what guards behind it have taken. So a claim must not be batchable
+// if others are told for good of what it takes, as of a duplicate, or of a sale that is sold out.
 type Phased interface {
 	core.Guard
 
@@ -26,13 +26,13 @@ type Phased interface {
 	// guard that embeds one with Phases returns that one, and so is not taken for it: see [PhasesOf].
 	Phases() (self Phased, joins bool)
 
-	// Begin prepares a check. It takes nothing. early reports whether checks in front have not ended, and
-	// followed whether further ones are behind, which go along if this one fits.
-	Begin(ctx context.Context, a core.Attempt, early, followed bool) Begun
+	// Begin prepares a check. It takes nothing. notFirst reports whether checks in front have not ended, and
+	// notLast whether further ones are behind, which join the batch if this one is batchable.
+	Begin(ctx context.Context, a core.Attempt, notFirst, notLast bool) Prepared
 
 	// BeginSettle prepares what Settle does with an ending that gives back or charges something. A guard whose
 	// Traits say KeepsOnFailure need not be told of others, and replays no decision.
-	BeginSettle(ctx context.Context, d core.Decision, end core.Ending) Begun
+	BeginSettle(ctx context.Context, d core.Decision, end core.Ending) Prepared
 
 	// Observe tells the guard's observer of a decision or of an ending: see [Base.Observe].
 	Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error
@@ -50,19 +50,19 @@ func PhasesOf(g core.Guard) (p Phased, joins bool) {
 	return p, joins
 }
 
-// Begun is a check, or an ending, between its phases. Exactly one of End and Drop has to be called.
-type Begun struct {
+// Prepared is a check, or an ending, between its phases. Exactly one of End and Drop has to be called.
+type Prepared struct {
 	// Call has to be sent before End. It is nil where End needs none, or makes its calls itself.
 	Call *script.Call
-	// Fits reports whether checks of other guards may go along: this one expects to allow its attempt, and to
-	// leave enough for others.
-	Fits bool
+	// Batchable reports whether checks of other guards may go along: this one expects to allow its attempt,
+	// and to leave enough for others.
+	Batchable bool
 
-	Second
+	Finisher
 }
 
-// Second is the second phase of a check or an ending.
-type Second interface {
+// Finisher is the second phase of a check or an ending.
+type Finisher interface {
 	// End returns the decision, as Check returns it, or the error of Settle. It may make further calls. The
 	// observer is not told: whoever calls End does that, if the answer counts.
 	End(ctx context.Context) (core.Decision, error)
@@ -70,13 +70,13 @@ type Second interface {
 	Drop()
 }
 
-// InTurn sends the call of a check, or of an ending, by itself, and ends it. A [Phased] guard makes its Check
-// and its Settle of it:
+// InTurn sends the call of a check, or of an ending, by itself, and ends it. A [Phased] guard makes its
+// Check and its Settle of it:
 //
 //	begun := time.Now()
 //	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
 //	return d, g.Observe(ctx, "check", begun, d, err)
-func InTurn(ctx context.Context, b Begun) (core.Decision, error) {
+func InTurn(ctx context.Context, b Prepared) (core.Decision, error) {
 	sent := false
 	defer func() { // a hook of the client may panic
 		if !sent {

@@ -84,15 +84,15 @@ type settling struct {
 }
 
 // BeginSettle implements [kit.Phased], for endings that change something: see Settle.
-func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Ending) kit.Begun {
+func (l *limiter) BeginSettle(_ context.Context, d core.Decision, end core.Ending) kit.Prepared {
 	actual, _ := end.Cost()
 	return l.beginEnding(time.Now(), d, actual)
 }
 
 // beginEnding settles what it can without Redis.
-func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) kit.Begun {
+func (l *limiter) beginEnding(begun time.Time, d core.Decision, actual int64) kit.Prepared {
 	s := &settling{l: l, d: d, actual: actual}
-	b := kit.Begun{Fits: true, Second: s}
+	b := kit.Prepared{Batchable: true, Finisher: s}
 	took, err := kit.Claimed[*taken](&l.Base, d)
 	switch {
 	case err != nil:
@@ -149,7 +149,7 @@ func (s *settling) wait(ctx context.Context) error {
 	return err
 }
 
-// End implements [kit.Second]. The first ending tries twice: the reply may be lost, or the connection was a
+// End implements [kit.Finisher]. The first ending tries twice: the reply may be lost, or the connection was a
 // dead one. What Redis has refused it would refuse again.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.other != nil {
@@ -171,7 +171,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	return s.d, s.err
 }
 
-// Drop implements [kit.Second].
+// Drop implements [kit.Finisher].
 func (s *settling) Drop() {
 	if s.took == nil {
 		return

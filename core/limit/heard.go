@@ -16,9 +16,9 @@ type heard struct {
 	resets int64
 }
 
-// lastAnswers are the last answers of Redis that the counters in the process have not gone on from yet. A key
-// has one answer per window. There are as many keys as the process counts. Each check notes its answer, so that
-// costs little; in an outage counters are made of it.
+// lastAnswers are the last answers of Redis that the counters in the process have not gone on from yet. A
+// key has one answer per window. There are as many keys as the process counts. Each check notes its answer,
+// so that costs little; in an outage counters are made of it.
 type lastAnswers struct {
 	of *bounded.Map[string, lastAnswer]
 }

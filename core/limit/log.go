@@ -128,9 +128,9 @@ func (l *limiter) prepareLog(c *script.Call, q asked, now string) {
 	if q.peek || !of.joins {
 		return
 	}
-	c.Joint = script.Joint{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: args, Own: q.cost}
+	c.Join = script.Join{Script: c.Script, Replies: joinedReplies, Group: c.Keys[0], Args: args, Own: q.cost}
 	if l.by != nil { // the limits may be others at any time
-		c.Joint.Group += of.oneByOne + of.byParts
+		c.Join.Group += of.oneByOne + of.byParts
 	}
 }
 

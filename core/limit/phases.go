@@ -26,17 +26,17 @@ type question struct {
 var questions = sync.Pool{New: func() any { return new(question) }}
 
 // Begin implements [kit.Phased].
-func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, early, followed bool) kit.Begun {
+func (l *limiter) Begin(ctx context.Context, attempt core.Attempt, notFirst, notLast bool) kit.Prepared {
 	q := &question{l: l}
 	q.d.Attempt = attempt
-	return q.begin(ctx, present(), early, followed)
+	return q.begin(ctx, present(), notFirst, notLast)
 }
 
-func (q *question) begin(ctx context.Context, begun time.Time, early, followed bool) kit.Begun {
+func (q *question) begin(ctx context.Context, begun time.Time, notFirst, notLast bool) kit.Prepared {
 	l, a := q.l, &q.d.Attempt
-	b := kit.Begun{Second: q}
+	b := kit.Prepared{Finisher: q}
 	if q.limits, q.err = l.begin(ctx, &q.d); q.limits == nil {
-		b.Fits = q.d.Allowed
+		b.Batchable = q.d.Allowed
 		return b
 	}
 	if !l.Engine().HasRedis() {
@@ -53,12 +53,12 @@ func (q *question) begin(ctx context.Context, begun time.Time, early, followed b
 		q.call.Limit -= time.Since(begun)
 	}
 	l.prepare(&q.call, asked{limits: q.limits, tag: key, cost: a.Cost})
-	q.under = l.inFlight.Begin(key, a.Cost, early, followed, func(underWay int64) bool {
+	q.under = l.inFlight.Begin(key, a.Cost, notFirst, notLast, func(underWay int64) bool {
 		return l.expects(a, q.limits, underWay)
 	})
-	q.call.After = q.under.Landed
+	q.call.After = q.under.Settled
 	q.asked = l.refusals.ask(key, now)
-	b.Call, b.Fits = &q.call, q.under.Fits
+	b.Call, b.Batchable = &q.call, q.under.Batchable
 	return b
 }
 
@@ -74,7 +74,7 @@ func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) boo
 	return v.remaining-underWay-a.Cost >= max(limits.limits[v.binding].Max/8, 1)
 }
 
-// End implements [kit.Second].
+// End implements [kit.Finisher].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	switch {
 	case q.limits == nil:
@@ -113,5 +113,5 @@ func (l *limiter) hear(
 	return nil
 }
 
-// Drop implements [kit.Second].
+// Drop implements [kit.Finisher].
 func (q *question) Drop() { q.under.End() }

@@ -346,7 +346,7 @@ func (t *entry) ended(err, cause error, heard func() bool) {
 	}
 	if t.outcome = outcomeOf(t.caller, err, time.Since(t.begun) < t.limit/2); heard != nil && heard() {
 		t.outcome = nil
-	} else if t.outcome != nil && !errors.Is(t.outcome, errNeither) && isToldAgain(err) {
+	} else if t.outcome != nil && !errors.Is(t.outcome, errNeither) && isReported(err) {
 		t.outcome = errNeither // one lost connection is one failure, however many calls shared it
 	}
 	t.cause = cause

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Call is a call of a script, from when a guard has prepared it until the guard reads its reply. [Send] makes
-// it.
+// Call is a call of a script, from when a guard has prepared it until the guard reads its reply. [Send]
+// makes it.
 type Call struct {
 	// Runner makes the call.
 	Runner *Runner
@@ -18,9 +18,9 @@ type Call struct {
 	Args   []any
 	// Limit is how long the call may take, such as [Runner.Deadline]. The time begins with Send.
 	Limit time.Duration
-	// Joint says how the call may be decided together with others of the same moment: see [Runner.RunJoined].
+	// Join says how the call may be decided together with others of the same moment: see [Runner.RunJoined].
 	// The zero value: it may not.
-	Joint Joint
+	Join Join
 	// After is closed when the call may be sent. Send waits for that, for Limit at most. Nil: it may at once.
 	After <-chan struct{}
 
@@ -34,23 +34,23 @@ type Call struct {
 	Reply any
 	Err   error
 
-	maybe  bool            // a sending may have run
-	group  *line[Joint]    // the line that the call leaves when it is over; or nil
-	joined *waiting[Joint] // the call waits for others of its group; or nil
-	trip   *trip           // of a call that is sent together with others; or nil
+	maybe   bool          // a sending may have run
+	queue   *queue[Join]  // the queue that the call leaves when it is over; or nil
+	joined  *queued[Join] // the call waits for others of its group; or nil
+	batched *batched      // of a call that is sent together with others; or nil
 }
 
-// trip is how a call goes together with others.
-type trip struct {
-	leg    leg
-	waits  waiting[sending] // without a line: it goes by itself
-	aboard bool             // it is in a pipeline, and has not come back
+// batched is a call that goes out in a batch with others of its caller.
+type batched struct {
+	round   round
+	item    queued[sending] // without a queue: it goes by itself
+	inBatch bool            // it is in a pipeline, and has not come back
 }
 
-// Send makes calls, and returns when each of them has its Reply or its Err. Several calls go out together: in
-// one pipeline per server, in their order, those whose scripts are [Script.Shared]. They may be of several
-// engines. Apart from that each call is made as [Runner.RunWithin] and [Runner.RunJoined] make theirs: with a
-// limit, a reply and an error of its own.
+// Send makes calls, and returns when each of them has its Reply or its Err. Several calls go out together:
+// in one pipeline per server, in their order, those whose scripts are [Script.Shared]. They may be of
+// several engines. Apart from that each call is made as [Runner.RunWithin] and [Runner.RunJoined] make
+// theirs: with a limit, a reply and an error of its own.
 func Send(ctx context.Context, calls ...*Call) {
 	if len(calls) == 1 {
 		calls[0].send(ctx)
@@ -67,7 +67,7 @@ func Send(ctx context.Context, calls ...*Call) {
 	for _, c := range calls {
 		c.prepare(ctx)
 	}
-	depart(calls)
+	dispatch(calls)
 	for _, c := range calls {
 		if c.Err == nil && c.joined == nil {
 			c.Reply, c.Err = c.deliver(ctx, time.Now())
@@ -76,7 +76,7 @@ func Send(ctx context.Context, calls ...*Call) {
 	}
 	for _, c := range calls {
 		if c.joined != nil {
-			c.Reply, c.Err = c.follow(ctx)
+			c.Reply, c.Err = c.awaitJoined(ctx)
 		}
 	}
 }
@@ -84,8 +84,8 @@ func Send(ctx context.Context, calls ...*Call) {
 // send makes the call by itself, or has it decided with others of its group.
 func (c *Call) send(ctx context.Context) {
 	c.awaitTurn(ctx)
-	if c.join(ctx) {
-		c.Reply, c.Err = c.follow(ctx)
+	if c.enqueue(ctx) {
+		c.Reply, c.Err = c.awaitJoined(ctx)
 		return
 	}
 	defer c.leave()
@@ -106,100 +106,100 @@ func (c *Call) awaitTurn(ctx context.Context) {
 	}
 }
 
-// join reports whether the call waits for others of its group.
-func (c *Call) join(ctx context.Context) (waits bool) {
+// enqueue reports whether the call waits for others of its group.
+func (c *Call) enqueue(ctx context.Context) (waits bool) {
 	c.Sent = time.Now()
-	if c.Joint.Script == nil || c.Runner.joins == nil {
+	if c.Join.Script == nil || c.Runner.joins == nil {
 		return false
 	}
-	if c.Joint.Keys == nil {
-		c.Joint.Keys = c.Keys
+	if c.Join.Keys == nil {
+		c.Join.Keys = c.Keys
 	}
-	c.group, c.joined = c.Runner.joins.enter(ctx, c.Limit, &c.Joint)
+	c.queue, c.joined = c.Runner.joins.enter(ctx, c.Limit, &c.Join)
 	if c.joined != nil {
-		c.group = nil
+		c.queue = nil
 	}
 	return c.joined != nil
 }
 
 // leave ends what others may wait for.
 func (c *Call) leave() {
-	if c.group != nil {
-		c.group.leave()
-		c.group = nil
+	if c.queue != nil {
+		c.queue.leave()
+		c.queue = nil
 	}
-	if c.trip != nil {
-		c.trip.leg.leave()
+	if c.batched != nil {
+		c.batched.round.leave()
 	}
 }
 
 // prepare does what comes before the call is sent together with others.
 func (c *Call) prepare(ctx context.Context) {
-	if c.join(ctx) || !c.shares() {
+	if c.enqueue(ctx) || !c.shares() {
 		return
 	}
-	t := &trip{}
-	if err := t.leg.enter(ctx, c.Runner, c.Sent, c.Limit, c.Keys[0]); err != nil {
+	t := &batched{}
+	if err := t.round.enter(ctx, c.Runner, c.Sent, c.Limit, c.Keys[0]); err != nil {
 		c.Err = c.Runner.failed(ctx, c.Script, err)
 		c.leave()
 		return
 	}
-	t.leg.begin(t.leg.begun)
-	c.trip = t
-	t.waits.line, t.waits.what = c.Runner.shared.lineOf(t.leg.ctx, evalsha(ctx, c.Script, c.Keys, c.Args))
+	t.round.begin(t.round.begun)
+	c.batched = t
+	t.item.queue, t.item.what = c.Runner.pipelines.queueOf(t.round.ctx, evalsha(ctx, c.Script, c.Keys, c.Args))
 }
 
 // shares reports whether the next sending of the call may share a pipeline.
 func (c *Call) shares() bool {
-	return c.Runner.shared != nil && c.Script.shares && len(c.Keys) > 0 && !c.Resent
+	return c.Runner.pipelines != nil && c.Script.shares && len(c.Keys) > 0 && !c.Resent
 }
 
-// depart sends the calls that were prepared, in a pipeline per server. One alone goes by itself.
-func depart(calls []*Call) {
+// dispatch sends the calls that were prepared, in a pipeline per server. One alone goes by itself.
+func dispatch(calls []*Call) {
 	now, ready := time.Now(), 0
 	for _, c := range calls {
-		if c.trip != nil && c.trip.waits.line != nil {
+		if c.batched != nil && c.batched.item.queue != nil {
 			ready++
-			c.trip.leg.beginAgain(now)
+			c.batched.round.beginAgain(now)
 		}
 	}
 	if ready < 2 {
 		return
 	}
 	for i, c := range calls {
-		if c.trip == nil || c.trip.waits.line == nil || c.trip.aboard {
+		if c.batched == nil || c.batched.item.queue == nil || c.batched.inBatch {
 			continue
 		}
-		flight := make([]*waiting[sending], 0, ready)
+		batch := make([]*queued[sending], 0, ready)
 		for _, other := range calls[i:] {
-			if t := other.trip; t != nil && t.waits.line == c.trip.waits.line {
-				t.aboard = true
-				t.waits.ctx, t.waits.since, t.waits.done = t.leg.ctx, now, make(chan struct{}, 1)
-				flight = append(flight, &t.waits)
+			if t := other.batched; t != nil && t.item.queue == c.batched.item.queue {
+				t.inBatch = true
+				t.item.ctx, t.item.since, t.item.done = t.round.ctx, now, make(chan struct{}, 1)
+				batch = append(batch, &t.item)
 			}
 		}
-		c.trip.waits.line.sendAll(flight, len(flight) == ready && c.Runner.obeysDeadline)
+		c.batched.item.queue.dispatchAll(batch, len(batch) == ready && c.Runner.obeysDeadline)
 	}
 }
 
 // deliver makes the call, which begins now. It repeats it while its slot moves, for the time of
-// [Runner.SettleTimeout] in all.
-// In a classic migration a cluster refuses scripts with several keys until the last key has moved, often for
-// longer than the deadline. The server has not run the script, so the call may be sent again. That is for
-// claims, which are Idempotent; a late check of a limit is better decided by the rule's outage policy.
+// [Runner.SettleTimeout] in all. In a classic migration a cluster refuses scripts with several keys until
+// the last key has moved, often for longer than the deadline. The server has not run the script, so the
+// call may be sent again. That is for claims, which are Idempotent; a late check of a limit is better
+// decided by the rule's outage policy.
 func (c *Call) deliver(ctx context.Context, now time.Time) (any, error) {
 	r := c.Runner
 	if r.rdb == nil {
 		return nil, fmt.Errorf("script %s: %w", c.Script.name, ErrNoRedis)
 	}
 	last := now.Add(r.SettleTimeout() - c.Limit) // a call that begins later ends too late
-	reply, err := c.pass(ctx, now)
+	reply, err := c.sendRound(ctx, now)
 	for err != nil {
 		var again bool
 		if ctx, again = whileItMoves(ctx, c.Script, err, last); !again {
 			break
 		}
-		reply, err = c.pass(ctx, time.Now())
+		reply, err = c.sendRound(ctx, time.Now())
 	}
 	return reply, r.failed(ctx, c.Script, err)
 }
@@ -217,14 +217,14 @@ func whileItMoves(ctx context.Context, s *Script, err error, last time.Time) (co
 	return ctx, ctx.Err() == nil
 }
 
-// pass makes the call once through the breaker, unless it has passed that already. It sends the script again
-// when the server refused to run it at all: that is no second run. It stops before the deadline, so that the
-// error is the server's, and the breaker can tell a moving slot from a dead server.
-func (c *Call) pass(ctx context.Context, now time.Time) (reply any, err error) {
-	var own leg
+// sendRound makes the call once through the breaker, unless it has passed that already. It sends the script
+// again when the server refused to run it at all: that is no second run. It stops before the deadline, so
+// that the error is the server's, and the breaker can tell a moving slot from a dead server.
+func (c *Call) sendRound(ctx context.Context, now time.Time) (reply any, err error) {
+	var own round
 	l := &own
-	if c.trip != nil && c.trip.leg.ctx != nil {
-		l = &c.trip.leg
+	if c.batched != nil && c.batched.round.ctx != nil {
+		l = &c.batched.round
 	} else {
 		key := ""
 		if len(c.Keys) > 0 {
@@ -265,12 +265,12 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 	if s.delivery == AtMostOnce || r.resends || r.sendsOnce || shares {
 		first := manner{r, s, AtMostOnce}
 		if shares {
-			first.by = r.shared
+			first.by = r.pipelines
 		}
-		if t := c.trip; t != nil && t.aboard { // it is under way
-			t.aboard = false
-			reply, err = r.shared.arrived(ctx, &t.waits)
-			reply, err = first.known(ctx, t.waits.what.cmd, reply, err)
+		if t := c.batched; t != nil && t.inBatch { // it is under way
+			t.inBatch = false
+			reply, err = r.pipelines.arrived(ctx, &t.item)
+			reply, err = first.known(ctx, t.item.what.cmd, reply, err)
 		} else {
 			reply, err = first.eval(ctx, c.Keys, c.Args)
 		}
@@ -289,18 +289,18 @@ func (c *Call) try(ctx context.Context) (reply any, err error) {
 	return reply, err
 }
 
-// follow waits for the run that decides the call together with others of its group. Where that fails, an
-// Idempotent script then runs for this call alone: in the rest of its time, unless its slot moves.
-func (c *Call) follow(ctx context.Context) (any, error) {
+// awaitJoined waits for the run that decides the call together with others of its group. Where that fails,
+// an Idempotent script then runs for this call alone: in the rest of its time, unless its slot moves.
+func (c *Call) awaitJoined(ctx context.Context) (any, error) {
 	r, w := c.Runner, c.joined
 	c.joined = nil
 	reply, left, err := w.wait()
 	switch {
 	case left:
 		// Otherwise the run has done this itself.
-		return nil, r.failed(ctx, c.Joint.Script, r.named("", notRun(err, false)))
+		return nil, r.failed(ctx, c.Join.Script, r.named("", notRun(err, false)))
 	case err == nil:
-		w.line.reuse(w)
+		w.queue.reuse(w)
 		return reply, nil
 	case c.Script.delivery != Idempotent || ctx.Err() != nil:
 		return reply, err
@@ -322,7 +322,7 @@ func (c *Call) follow(ctx context.Context) (any, error) {
 	}
 	reply, again := c.deliver(ctx, time.Now())
 	if sent && errors.Is(again, ErrBreakerOpen) {
-		again = err // the joint run may have run, so there is something to undo
+		again = err // the joined run may have run, so there is something to undo
 	}
 	return reply, again
 }

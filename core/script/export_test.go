@@ -35,14 +35,14 @@ func (r *Runner) ProbeIsDue() bool {
 // SetSharedWait sets how long calls wait at most for those under way.
 func (r *Runner) SetSharedWait(d time.Duration) {
 	r.joins.mu.Lock()
-	r.joins.longest, r.joins.spare = d, nil
+	r.joins.longestWait, r.joins.spare = d, nil
 	r.joins.mu.Unlock()
-	r.shared.mu.Lock()
-	defer r.shared.mu.Unlock()
-	r.shared.longest = d
-	for _, l := range r.shared.lines {
+	r.pipelines.mu.Lock()
+	defer r.pipelines.mu.Unlock()
+	r.pipelines.longestWait = d
+	for _, l := range r.pipelines.queues {
 		l.mu.Lock()
-		l.longest = d
+		l.longestWait = d
 		l.mu.Unlock()
 	}
 }
@@ -50,13 +50,13 @@ func (r *Runner) SetSharedWait(d time.Duration) {
 // WaitingCalls returns how many calls wait for those under way.
 func (r *Runner) WaitingCalls() (n int) {
 	r.joins.mu.Lock()
-	for _, l := range r.joins.lines {
+	for _, l := range r.joins.queues {
 		n += len(l.calls)
 	}
 	r.joins.mu.Unlock()
-	r.shared.mu.RLock()
-	defer r.shared.mu.RUnlock()
-	for _, l := range r.shared.lines {
+	r.pipelines.mu.RLock()
+	defer r.pipelines.mu.RUnlock()
+	for _, l := range r.pipelines.queues {
 		l.mu.Lock()
 		n += len(l.calls)
 		l.mu.Unlock()
@@ -66,11 +66,11 @@ func (r *Runner) WaitingCalls() (n int) {
 
 // Flights returns how many pipelines, and calls by themselves, are under way.
 func (r *Runner) Flights() (n int) {
-	r.shared.mu.RLock()
-	defer r.shared.mu.RUnlock()
-	for _, l := range r.shared.lines {
+	r.pipelines.mu.RLock()
+	defer r.pipelines.mu.RUnlock()
+	for _, l := range r.pipelines.queues {
 		l.mu.Lock()
-		n += l.flights
+		n += l.underWay
 		l.mu.Unlock()
 	}
 	return n
@@ -80,7 +80,7 @@ func (r *Runner) Flights() (n int) {
 func (r *Runner) Joins() int {
 	r.joins.mu.Lock()
 	defer r.joins.mu.Unlock()
-	return len(r.joins.lines)
+	return len(r.joins.queues)
 }
 
 // Answers is how many kinds of answers are known.

@@ -25,10 +25,10 @@ func TestCallsBehindAHangUpHaveNotRun(t *testing.T) {
 	defer func() { _ = rdb.Close() }()
 	short := []any{"eval", "return 1", 1, "{a}"}
 	long := slices.Concat(short, []any{"1", "2", "3", "4", "5", "6", "7"})
-	calls := make([]*waiting[sending], 5)
+	calls := make([]*queued[sending], 5)
 	for i, words := range [][]any{short, long, long, short, long} {
-		calls[i] = &waiting[sending]{what: sending{rdb, redis.NewCmd(t.Context(), words...)}, ctx: t.Context(),
-			flight: &flight{}, end: time.Now().Add(time.Minute)}
+		calls[i] = &queued[sending]{what: sending{rdb, redis.NewCmd(t.Context(), words...)}, ctx: t.Context(),
+			batch: &batch{}, end: time.Now().Add(time.Minute)}
 	}
 	send(calls)
 	for i, c := range calls {
@@ -54,9 +54,9 @@ func TestCallsBehindAnAnswerMayHaveRun(t *testing.T) {
 		{serverError("NOAUTH Authentication required."), io.EOF, true},
 		{serverError("READONLY You can't write against a read only replica."), io.EOF, true},
 	} {
-		calls := make([]*waiting[sending], 2)
+		calls := make([]*queued[sending], 2)
 		for i, err := range []error{c.first, c.second} {
-			calls[i] = &waiting[sending]{what: sending{cmd: redis.NewCmd(t.Context(), "eval")}, flight: &flight{}}
+			calls[i] = &queued[sending]{what: sending{cmd: redis.NewCmd(t.Context(), "eval")}, batch: &batch{}}
 			calls[i].what.cmd.SetErr(err)
 		}
 		receive(calls, c.first)

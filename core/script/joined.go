@@ -9,8 +9,8 @@ import (
 
 // This file lets calls of the same moment about one thing be decided by one run of a script.
 
-// Joint says how a script decides several calls together: see [Runner.RunJoined].
-type Joint struct {
+// Join says how a script decides several calls together: see [Runner.RunJoined].
+type Join struct {
 	// Script decides them. It is [AtMostOnce], and replies with an array that has an array or a text for each
 	// call, in order, and nothing else, unless Replies says otherwise. Another reply is the reply to each call.
 	Script *Script
@@ -30,54 +30,54 @@ type Joint struct {
 	Own any
 }
 
-// joins has the lines of a runner, one per group with calls under way.
+// joins has the queues of a runner, one per group with calls under way.
 type joins struct {
-	run     func(context.Context, time.Duration, *Script, []string, ...any) (any, error)
-	longest time.Duration
-	mu      sync.Mutex // of the lines too
-	lines   map[string]*line[Joint]
-	spare   []*line[Joint] // that no call uses, to spare lone callers an allocation
+	run         func(context.Context, time.Duration, *Script, []string, ...any) (any, error)
+	longestWait time.Duration
+	mu          sync.Mutex // of the queues too
+	queues      map[string]*queue[Join]
+	spare       []*queue[Join] // that no call uses, to spare lone callers an allocation
 }
 
-// spareLines is how many lines are kept for reuse.
-const spareLines = 16
+// spareQueues is how many queues are kept for reuse.
+const spareQueues = 16
 
-// enter enters the line of the group. A call that waits has to end within the limit.
+// enter enters the queue of the group. A call that waits has to end within the limit.
 func (j *joins) enter(
-	ctx context.Context, limit time.Duration, what *Joint,
-) (*line[Joint], *waiting[Joint]) {
+	ctx context.Context, limit time.Duration, what *Join,
+) (*queue[Join], *queued[Join]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	l := j.lines[what.Group]
+	l := j.queues[what.Group]
 	if l == nil {
 		l = j.unused()
 		l.name = what.Group
-		j.lines[l.name] = l
+		j.queues[l.name] = l
 	}
 	return l, l.enter(ctx, limit, *what)
 }
 
-// unused returns a line for a group. The caller holds mu.
-func (j *joins) unused() *line[Joint] {
+// unused returns a queue for a group. The caller holds mu.
+func (j *joins) unused() *queue[Join] {
 	if n := len(j.spare); n > 0 {
 		l := j.spare[n-1]
 		j.spare = j.spare[:n-1]
 		return l
 	}
-	return &line[Joint]{mu: &j.mu, longest: j.longest, send: j.send, idle: j.drop}
+	return &queue[Join]{mu: &j.mu, longestWait: j.longestWait, send: j.send, unused: j.drop}
 }
 
-// drop gives up a line that no call uses. The caller holds mu.
-func (j *joins) drop(l *line[Joint]) {
-	delete(j.lines, l.name)
-	if len(j.spare) < spareLines {
+// drop gives up a queue that no call uses. The caller holds mu.
+func (j *joins) drop(l *queue[Join]) {
+	delete(j.queues, l.name)
+	if len(j.spare) < spareQueues {
 		j.spare = append(j.spare, l)
 	}
 }
 
 // send has one run of the script decide the calls.
-func (j *joins) send(calls []*waiting[Joint]) {
-	ctx, cancel := together(calls)
+func (j *joins) send(calls []*queued[Join]) {
+	ctx, cancel := contextOf(calls)
 	defer cancel()
 	end, _ := ctx.Deadline()
 	last := calls[len(calls)-1].what

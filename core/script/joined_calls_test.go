@@ -203,9 +203,9 @@ func TestACheckHasItsDeadlineWhileOthersGoOn(t *testing.T) {
 	})
 }
 
-// TestALostReplyOfAJointRunIsOneFailure: the checks of the run return an error, and the units may be taken,
+// TestALostReplyOfAJoinedRunIsOneFailure: the checks of the run return an error, and the units may be taken,
 // once.
-func TestALostReplyOfAJointRunIsOneFailure(t *testing.T) {
+func TestALostReplyOfAJoinedRunIsOneFailure(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
 		c := newCrowdOver(t, b, b.NewClientWith(t, faults), core.WithBreaker(2, 0))
@@ -239,8 +239,8 @@ func TestALostReplyOfAJointRunIsOneFailure(t *testing.T) {
 	})
 }
 
-// TestAJointRunThatDecidesNothing leaves each check to the script for all logs: here the log is by parts.
-func TestAJointRunThatDecidesNothing(t *testing.T) {
+// TestAJoinedRunThatDecidesNothing leaves each check to the script for all logs: here the log is by parts.
+func TestAJoinedRunThatDecidesNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, core.WithRefusalMemory(0))
 		g := limit.NewSlidingWindow(c.e, "w", limit.PerHour(20))

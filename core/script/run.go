@@ -66,9 +66,9 @@ func Query[T any](ctx context.Context, r *Runner, cmd interface {
 // has.
 // With [WithoutSharedCalls] each call runs s.
 func (r *Runner) RunJoined(
-	ctx context.Context, limit time.Duration, j Joint, s *Script, keys []string, args ...any,
+	ctx context.Context, limit time.Duration, j Join, s *Script, keys []string, args ...any,
 ) (any, error) {
-	c := Call{Runner: r, Script: s, Keys: keys, Args: args, Limit: limit, Joint: j}
+	c := Call{Runner: r, Script: s, Keys: keys, Args: args, Limit: limit, Join: j}
 	c.send(ctx)
 	return c.Reply, c.Err
 }

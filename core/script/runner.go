@@ -15,14 +15,14 @@ import (
 // with others of the same moment. core.New makes one for each engine. It is safe for concurrent use.
 type Runner struct {
 	*connection
-	prefix   string
-	deadline time.Duration
-	breakers *breakers // nil: none
-	shared   *sharing  // nil: each call is sent by itself
-	joins    *joins    // nil: no call is decided with others
-	log      func() *slog.Logger
-	warned   atomic.Bool         // of connections that the server had closed
-	latest   atomic.Pointer[end] // of the time of calls
+	prefix    string
+	deadline  time.Duration
+	breakers  *breakers  // nil: none
+	pipelines *pipelines // nil: each call is sent by itself
+	joins     *joins     // nil: no call is decided with others
+	log       func() *slog.Logger
+	warned    atomic.Bool         // of connections that the server had closed
+	latest    atomic.Pointer[end] // of the time of calls
 }
 
 // Options configure a [Runner]. Package core has an option for each of them, with the details.
@@ -51,9 +51,9 @@ var ErrNoRedis = errors.New("core: an engine without Redis runs no scripts: make
 func NewRunner(rdb Client, o Options) *Runner {
 	r := &Runner{connection: connectionOf(rdb), prefix: o.Prefix, deadline: o.Deadline, log: o.Logger}
 	if !o.Unshared && rdb != nil {
-		longest := min(sharedWait, r.deadline/4)
-		r.shared = newSharing(r.connection, longest)
-		r.joins = &joins{run: r.RunWithin, longest: longest, lines: map[string]*line[Joint]{}}
+		longest := min(longestWait, r.deadline/4)
+		r.pipelines = newPipelines(r.connection, longest)
+		r.joins = &joins{run: r.RunWithin, longestWait: longest, queues: map[string]*queue[Join]{}}
 	}
 	if !o.NoBreaker {
 		r.breakers = newBreakers(o.Failures, o.Pause, o.Changed)
@@ -82,7 +82,7 @@ func (r *Runner) Deadline() time.Duration { return r.deadline }
 func (r *Runner) SettleTimeout() time.Duration { return 10 * r.deadline }
 
 // SharesCalls reports whether calls may share a pipeline: see core.WithoutSharedCalls.
-func (r *Runner) SharesCalls() bool { return r.shared != nil }
+func (r *Runner) SharesCalls() bool { return r.pipelines != nil }
 
 // CanWait reports whether the client can run a script and wait for replicas on the same connection, as
 // [Runner.RunAcked] does.

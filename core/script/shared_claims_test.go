@@ -339,9 +339,9 @@ func TestBuyersOfTheSameMomentAreDecidedTogether(t *testing.T) {
 	})
 }
 
-// TestAJointRunThatFailsLeavesEachBuyerToItself: where its reply is lost, where it was refused, and where the
+// TestAJoinedRunThatFailsLeavesEachBuyerToItself: where its reply is lost, where it was refused, and where the
 // breaker has opened since. Whoever got a yes has a unit and nobody else, also when the run arrives late.
-func TestAJointRunThatFailsLeavesEachBuyerToItself(t *testing.T) {
+func TestAJoinedRunThatFailsLeavesEachBuyerToItself(t *testing.T) {
 	for name, fault := range map[string]struct {
 		says    error
 		arrives bool

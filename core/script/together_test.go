@@ -123,7 +123,7 @@ func TestHotKeysThatAreAskedTogetherDoNotWaitForEachOther(t *testing.T) {
 		for n := range callers {
 			all.Go(func() {
 				for k := range each {
-					var begun [3]kit.Begun
+					var begun [3]kit.Prepared
 					var calls [3]*script.Call
 					for i := range begun {
 						g := guards[(i*(1+n%2)+n+k)%3] // in all orders

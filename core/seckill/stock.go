@@ -141,7 +141,7 @@ func (s *stock) ask(ctx context.Context, a core.Attempt) (any, error) {
 	if s.g.options.Durability != Fast {
 		return s.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
 	}
-	return e.RunJoined(ctx, e.Deadline(), script.Joint{
+	return e.RunJoined(ctx, e.Deadline(), script.Join{
 		Script: seckillReserveJoinedScript, Group: keys[0], Args: args[:2], Own: args[2:],
 	}, seckillReserveScript, keys, args...)
 }

@@ -26,10 +26,10 @@ type question struct {
 }
 
 // Begin implements [kit.Phased].
-func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) kit.Begun {
+func (g *Guard) Begin(ctx context.Context, a core.Attempt, notFirst, notLast bool) kit.Prepared {
 	begun := time.Now()
 	q := &question{g: g}
-	b := kit.Begun{Second: q}
+	b := kit.Prepared{Finisher: q}
 	if q.d, q.a, q.err = g.begin(ctx, a); q.err != nil || q.d.Reason != "" || !g.Engine().HasRedis() {
 		return b
 	}
@@ -42,16 +42,16 @@ func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool)
 	}
 	q.h, q.call = g.keeper.Asking(tag, q.a, most, g.Engine().Deadline()-time.Since(begun))
 	if g.early() {
-		q.under = g.inFlight.Begin(tag, q.a.Cost, early, followed, func(underWay int64) bool {
+		q.under = g.inFlight.Begin(tag, q.a.Cost, notFirst, notLast, func(underWay int64) bool {
 			return g.expects(&q.a, tag, most, underWay)
 		})
-		b.Fits, q.call.After = q.under.Fits, q.under.Landed
+		b.Batchable, q.call.After = q.under.Batchable, q.under.Settled
 	}
 	b.Call = &q.call
 	return b
 }
 
-// End implements [kit.Second].
+// End implements [kit.Finisher].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	defer q.under.End() // when it is known what the answer says
 	switch {
@@ -65,7 +65,7 @@ func (q *question) End(ctx context.Context) (core.Decision, error) {
 	return undecided(q.d, q.err)
 }
 
-// Drop implements [kit.Second].
+// Drop implements [kit.Finisher].
 func (q *question) Drop() { q.under.End() }
 
 // ending is an ending between its phases: it makes its call in its turn.
@@ -75,11 +75,11 @@ type ending struct {
 }
 
 // BeginSettle implements [kit.Phased].
-func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) kit.Begun {
-	return kit.Begun{Fits: true, Second: ending{g, d}}
+func (g *Guard) BeginSettle(_ context.Context, d core.Decision, _ core.Ending) kit.Prepared {
+	return kit.Prepared{Batchable: true, Finisher: ending{g, d}}
 }
 
-// End implements [kit.Second].
+// End implements [kit.Finisher].
 func (e ending) End(ctx context.Context) (core.Decision, error) {
 	err := e.g.keeper.Settle(ctx, e.d)
 	if err == nil {
@@ -88,7 +88,7 @@ func (e ending) End(ctx context.Context) (core.Decision, error) {
 	return e.d, err
 }
 
-// Drop implements [kit.Second].
+// Drop implements [kit.Finisher].
 func (ending) Drop() {}
 
 // early reports whether the guard may be asked before the guards in front have answered. One that waits may

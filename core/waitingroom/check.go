@@ -135,7 +135,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		return nil
 	}
 	args := v.args("")
-	value, err := v.Engine().RunJoined(ctx, v.Engine().Deadline(), script.Joint{
+	value, err := v.Engine().RunJoined(ctx, v.Engine().Deadline(), script.Join{
 		Script: joinScript, Group: v.keys[0], Keys: v.keys, Args: args, Own: 1, Replies: shareNumbers,
 	}, joinScript, v.keys, append(args, 1)...)
 	if err != nil {

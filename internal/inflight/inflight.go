@@ -9,7 +9,8 @@ import (
 
 const parts = 64
 
-// Units are the units under way of each key. Keys without any take no memory. It is safe for concurrent use.
+// Units are the units under way of each key. Keys without any take no memory. It is safe for concurrent
+// use.
 type Units struct {
 	seed  maphash.Seed
 	parts [parts]part
@@ -24,7 +25,7 @@ type part struct {
 type underWay struct {
 	calls, units int64
 	leads        int           // how many of the calls have others behind them that go along
-	landed       chan struct{} // closed when there are no leads; nil if nobody waits for that
+	settled      chan struct{} // closed when there are no leads; nil if nobody waits for that
 }
 
 // New returns a Units that has nothing under way.
@@ -32,10 +33,10 @@ func New() *Units { return &Units{seed: maphash.MakeSeed()} }
 
 // Call is one that is under way. The zero value is none.
 type Call struct {
-	// Fits reports whether the units fit beside those that were under way when the call began.
-	Fits bool
-	// Landed is closed when the call cannot overtake one that others go along with. Nil: it cannot.
-	Landed <-chan struct{}
+	// Batchable reports whether the units fit beside those that were under way when the call began.
+	Batchable bool
+	// Settled is closed when the call cannot overtake one that others go along with. Nil: it cannot.
+	Settled <-chan struct{}
 
 	of    *part
 	key   string
@@ -44,12 +45,12 @@ type Call struct {
 }
 
 // Begin notes that Redis is about to be asked for units of the key, beside calls of other rules in front of
-// this one (early) or behind it (leads). fits reports whether the units fit beside those that are under way
-// already, by what was heard of the key. It is asked where that matters.
+// this one (notFirst) or behind it (notLast). fits reports whether the units fit beside those that are
+// under way already, by what was heard of the key. It is asked where that matters.
 //
 // What does not fit must not overtake a call that others go along with, since that one would be refused in
-// its place: it has to wait for Landed. So while calls wait for that, no further ones lead.
-func (u *Units) Begin(key string, units int64, early, leads bool, fits func(underWay int64) bool) Call {
+// its place: it has to wait for Settled. So while calls wait for that, no further ones lead.
+func (u *Units) Begin(key string, units int64, notFirst, notLast bool, fits func(underWay int64) bool) Call {
 	p := u.of(key)
 	p.Lock()
 	defer p.Unlock()
@@ -58,17 +59,17 @@ func (u *Units) Begin(key string, units int64, early, leads bool, fits func(unde
 	}
 	w := p.keys[key]
 	c := Call{of: p, key: key, units: units}
-	lone := !early && !leads && w.leads == 0
-	c.Fits = lone || (!leads || w.landed == nil) && fits(w.units)
+	lone := !notFirst && !notLast && w.leads == 0
+	c.Batchable = lone || (!notLast || w.settled == nil) && fits(w.units)
 	switch {
-	case c.Fits && leads:
+	case c.Batchable && notLast:
 		c.leads = true
 		w.leads++
-	case !c.Fits && w.leads > 0:
-		if w.landed == nil {
-			w.landed = make(chan struct{})
+	case !c.Batchable && w.leads > 0:
+		if w.settled == nil {
+			w.settled = make(chan struct{})
 		}
-		c.Landed = w.landed
+		c.Settled = w.settled
 	}
 	w.calls++
 	w.units += units
@@ -91,9 +92,9 @@ func (c *Call) End() {
 	if c.leads {
 		w.leads--
 	}
-	if w.leads == 0 && w.landed != nil {
-		close(w.landed)
-		w.landed = nil
+	if w.leads == 0 && w.settled != nil {
+		close(w.settled)
+		w.settled = nil
 	}
 	if w.calls == 0 {
 		delete(p.keys, c.key)

@@ -17,19 +17,19 @@ func TestACallThatDoesNotFitOvertakesNone(t *testing.T) {
 		u := inflight.New()
 		first, second := u.Begin("ann", 1, false, true, room(2)), u.Begin("ann", 1, false, true, room(2))
 		third := u.Begin("ann", 1, false, true, room(2))
-		if !first.Fits || !second.Fits || third.Fits {
-			t.Fatalf("%t, %t, %t: want two that fit", first.Fits, second.Fits, third.Fits)
+		if !first.Batchable || !second.Batchable || third.Batchable {
+			t.Fatalf("%t, %t, %t: want two that fit", first.Batchable, second.Batchable, third.Batchable)
 		}
-		if other := u.Begin("bob", 1, false, true, room(2)); !other.Fits {
+		if other := u.Begin("bob", 1, false, true, room(2)); !other.Batchable {
 			t.Error("what others have under way counts")
 		}
 		goes := make(chan struct{})
 		go func() {
-			<-third.Landed
+			<-third.Settled
 			close(goes)
 		}()
 		first.End()
-		if late := u.Begin("ann", 1, false, true, room(9)); late.Fits {
+		if late := u.Begin("ann", 1, false, true, room(9)); late.Batchable {
 			t.Error("a call leads while another waits, so that one might wait for ever")
 		}
 		synctest.Wait()
@@ -40,7 +40,7 @@ func TestACallThatDoesNotFitOvertakesNone(t *testing.T) {
 		}
 		second.End()
 		<-goes
-		if next := u.Begin("ann", 1, false, true, room(9)); !next.Fits {
+		if next := u.Begin("ann", 1, false, true, room(9)); !next.Batchable {
 			t.Error("no call leads any more")
 		}
 	})
@@ -49,7 +49,7 @@ func TestACallThatDoesNotFitOvertakesNone(t *testing.T) {
 func TestLoneCallsAreNotAskedWhetherTheyFit(t *testing.T) {
 	u := inflight.New()
 	c := u.Begin("ann", 1, false, false, func(int64) bool { t.Error("asked"); return false })
-	if c.Landed != nil {
+	if c.Settled != nil {
 		t.Error("it waits")
 	}
 	c.End()

@@ -200,24 +200,24 @@ type question struct {
 }
 
 // Begin implements [kit.Phased]. Units are fetched by End, whose callers wait for each other.
-func (g *Guard) Begin(ctx context.Context, a core.Attempt, early, followed bool) kit.Begun {
+func (g *Guard) Begin(ctx context.Context, a core.Attempt, notFirst, notLast bool) kit.Prepared {
 	if a.PrepareInPlace() != nil || !g.Engine().HasRedis() {
-		return g.SlidingWindow.Begin(ctx, a, early, followed)
+		return g.SlidingWindow.Begin(ctx, a, notFirst, notLast)
 	}
 	k := g.limitsOf(ctx, a)
 	of, ok := k.lent(a.Cost)
 	if !ok {
-		return g.SlidingWindow.Begin(k.with(ctx), a, early, followed)
+		return g.SlidingWindow.Begin(k.with(ctx), a, notFirst, notLast)
 	}
 	q := &question{g: g, known: k, of: of, key: keyOf(&a), d: core.Decision{Attempt: a}}
 	h := g.hands.find(q.key)
-	return kit.Begun{Second: q, Fits: h != nil && h.has(a.Cost, of, g.Engine().Now())}
+	return kit.Prepared{Finisher: q, Batchable: h != nil && h.has(a.Cost, of, g.Engine().Now())}
 }
 
-// Drop implements [kit.Second].
+// Drop implements [kit.Finisher].
 func (*question) Drop() {}
 
-// End implements [kit.Second].
+// End implements [kit.Finisher].
 func (q *question) End(ctx context.Context) (core.Decision, error) {
 	g := q.g
 	if h := g.hands.find(q.key); h != nil && q.handOut(h) {
@@ -269,10 +269,10 @@ func (q *question) ask(ctx context.Context, h *hand, over limit.Lot, ahead int64
 	sent, drops := g.Engine().Now(), h.dropped()
 	begun := g.SlidingWindow.Begin(ctx, a, false, false)
 	if begun.Call != nil {
-		begun.Call.Joint = script.Joint{} // a joined reply does not say for how long the units may be handed out
+		begun.Call.Join = script.Join{} // a joined reply does not say for how long the units may be handed out
 	}
 	if over.Units > 0 {
-		begun.Second = inFront{begun, g, over}
+		begun.Finisher = inFront{begun, g, over}
 		begun.Call = nil
 	}
 	d, err := kit.InTurn(ctx, begun)
@@ -292,15 +292,15 @@ func (q *question) ask(ctx context.Context, h *hand, over limit.Lot, ahead int64
 
 // inFront is a check in front of whose call units go back.
 type inFront struct {
-	kit.Begun
+	kit.Prepared
 	g    *Guard
 	over limit.Lot
 }
 
-// End implements [kit.Second].
+// End implements [kit.Finisher].
 func (f inFront) End(ctx context.Context) (core.Decision, error) {
 	f.g.giveBack(ctx, f.Call, f.over)
-	return f.Begun.End(ctx)
+	return f.Prepared.End(ctx)
 }
 
 // giveBack gives units back to Redis, in front of a call if that is not nil. The observer hears of an error.

@@ -9,37 +9,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and line. A
+// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and queue. A
 // command never depends on another: each has its own reply, delivery and caller, who may leave at any time.
 
 const (
-	// sharedBytes is how long a command may be to share a pipeline: others would wait for a long one.
-	sharedBytes = 4 << 10
-	// linesMost is how many servers have a line before idle lines are dropped.
-	linesMost = 1000
+	// batchedBytes is how long a command may be to share a pipeline: others would wait for a long one.
+	batchedBytes = 4 << 10
+	// queuesMost is how many servers have a queue before idle queues are dropped.
+	queuesMost = 1000
 )
 
-// sharing has the lines of a runner, one per server.
-type sharing struct {
-	alone   *connection // by which a call goes by itself
-	server  func(ctx context.Context, key string) (*redis.Client, error)
-	follows bool          // the client finds the server again that has a key
-	longest time.Duration // that a call waits
+// pipelines has the queues of a runner, one per server. A batch of a queue is a pipeline.
+type pipelines struct {
+	alone       *connection // by which a call goes by itself
+	server      func(ctx context.Context, key string) (*redis.Client, error)
+	follows     bool          // the client finds the server again that has a key
+	longestWait time.Duration // that a call waits
 
-	mu    sync.RWMutex
-	lines map[string]*line[sending]
+	mu     sync.RWMutex
+	queues map[string]*queue[sending]
 }
 
 // sending is a command on its way to a server.
 type sending struct {
 	server *redis.Client
-	cmd    *redis.Cmd // its flight's, until it has come back
+	cmd    *redis.Cmd // its batch's, until it has come back
 }
 
-// newSharing returns nil where the calls of the runner's client are not shared: a client of another type may
-// do more in Process than send a command.
-func newSharing(c *connection, longest time.Duration) *sharing {
-	s := &sharing{alone: c, longest: longest, lines: map[string]*line[sending]{}}
+// newPipelines returns nil where the calls of the runner's client are not shared: a client of another type
+// may do more in Process than send a command.
+func newPipelines(c *connection, longest time.Duration) *pipelines {
+	s := &pipelines{alone: c, longestWait: longest, queues: map[string]*queue[sending]{}}
 	switch rdb := c.rdb.(type) {
 	case *redis.Client:
 		s.server = func(context.Context, string) (*redis.Client, error) { return rdb, nil }
@@ -55,34 +55,34 @@ func newSharing(c *connection, longest time.Duration) *sharing {
 	return s
 }
 
-// of returns the line of a server.
-func (s *sharing) of(addr string) *line[sending] {
+// of returns the queue of a server.
+func (s *pipelines) of(addr string) *queue[sending] {
 	s.mu.RLock()
-	l := s.lines[addr]
+	l := s.queues[addr]
 	s.mu.RUnlock()
 	if l != nil {
 		return l
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l = s.lines[addr]; l != nil {
+	if l = s.queues[addr]; l != nil {
 		return l
 	}
-	if len(s.lines) >= linesMost {
-		maps.DeleteFunc(s.lines, func(_ string, l *line[sending]) bool {
+	if len(s.queues) >= queuesMost {
+		maps.DeleteFunc(s.queues, func(_ string, l *queue[sending]) bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.isIdle()
 		})
 	}
-	l = &line[sending]{mu: &sync.Mutex{}, longest: s.longest, send: send}
-	s.lines[addr] = l
+	l = &queue[sending]{mu: &sync.Mutex{}, longestWait: s.longestWait, send: send}
+	s.queues[addr] = l
 	return l
 }
 
 // process implements processor. It sends the command once, by itself or with others.
-func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
-	l, what := s.lineOf(ctx, cmd)
+func (s *pipelines) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
+	l, what := s.queueOf(ctx, cmd)
 	if l == nil {
 		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
@@ -100,8 +100,8 @@ func (s *sharing) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any,
 	return reply, err
 }
 
-// lineOf returns the line of the server that has the key of a command, or nil where it goes by itself.
-func (s *sharing) lineOf(ctx context.Context, cmd *redis.Cmd) (*line[sending], sending) {
+// queueOf returns the queue of the server that has the key of a command, or nil where it goes by itself.
+func (s *pipelines) queueOf(ctx context.Context, cmd *redis.Cmd) (*queue[sending], sending) {
 	key, _ := cmd.Args()[3].(string)
 	server, err := s.server(ctx, key)
 	if err != nil || !fits(cmd.Args()) {
@@ -112,7 +112,7 @@ func (s *sharing) lineOf(ctx context.Context, cmd *redis.Cmd) (*line[sending], s
 
 // arrived returns what came back for a command in a pipeline, and sends it again to a server that has the key
 // where that has moved.
-func (s *sharing) arrived(ctx context.Context, w *waiting[sending]) (any, error) {
+func (s *pipelines) arrived(ctx context.Context, w *queued[sending]) (any, error) {
 	reply, _, err := w.wait()
 	if err == nil || !s.follows || !isElsewhere(err) {
 		return reply, err
@@ -136,12 +136,12 @@ func fits(args []any) bool {
 			return false
 		}
 	}
-	return length <= sharedBytes
+	return length <= batchedBytes
 }
 
 // send sends the calls in one pipeline, each of them once.
-func send(calls []*waiting[sending]) {
-	ctx, cancel := together(calls)
+func send(calls []*queued[sending]) {
+	ctx, cancel := contextOf(calls)
 	defer cancel()
 	pipe := calls[0].what.server.Pipeline()
 	for _, c := range calls {
@@ -153,7 +153,7 @@ func send(calls []*waiting[sending]) {
 
 // receive sets what came back for calls in a pipeline that ended with err. A server that hangs up behind an
 // answer has read no further, so that is the answer to the calls behind it too.
-func receive(calls []*waiting[sending], err error) {
+func receive(calls []*queued[sending], err error) {
 	var last error
 	for _, c := range calls {
 		c.reply, c.err = received(c, err, last)
@@ -164,7 +164,7 @@ func receive(calls []*waiting[sending], err error) {
 }
 
 // received returns what came back for one of the calls. last is the answer behind which the server hung up.
-func received(c *waiting[sending], err, last error) (any, error) {
+func received(c *queued[sending], err, last error) (any, error) {
 	reply, own := c.what.cmd.Result()
 	switch {
 	case reply != nil: // also where go-redis gave the command the error of one behind it
@@ -177,5 +177,5 @@ func received(c *waiting[sending], err, last error) (any, error) {
 	if own == nil || isAnswer(own) && !isUnready(own) {
 		return nil, own
 	}
-	return nil, sharedError{own, c.flight}
+	return nil, batchError{own, c.batch}
 }

@@ -25,9 +25,9 @@ func (r *Runner) WithinDeadline(ctx context.Context) (context.Context, context.C
 	return context.WithValue(limited, checkKey{}, &check{caller: ctx}), cancel
 }
 
-// leg is the way of one call through the breaker of the server that has its key, within a limit. All calls
-// that a runner makes for its guards go this way.
-type leg struct {
+// round is one call through the breaker of the server that has its key, within a limit. All calls that a
+// runner makes for its guards go this way. A call whose slot moves takes several rounds.
+type round struct {
 	entry
 	runner *Runner
 	node   string
@@ -37,13 +37,13 @@ type leg struct {
 
 // enter returns an error if the breaker of the server is open. Otherwise leave has to be called. A call
 // without a key may go to any server.
-func (l *leg) enter(
+func (l *round) enter(
 	caller context.Context, r *Runner, now time.Time, limit time.Duration, key string,
 ) error {
 	if shared, ok := caller.Value(checkKey{}).(*check); ok && shared.moved.Load() {
 		caller = shared.caller
 	}
-	*l = leg{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
+	*l = round{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
 	if r.breakers == nil {
 		l.begun = now
 		return nil
@@ -70,13 +70,13 @@ func (l *leg) enter(
 }
 
 // begin begins the time of the call.
-func (l *leg) begin(now time.Time) {
+func (l *round) begin(now time.Time) {
 	l.begun = now
 	l.ctx, l.cancel = l.runner.within(l.caller, now, l.limit)
 }
 
 // beginAgain begins the time of the call once more where some of it has passed before it was sent.
-func (l *leg) beginAgain(now time.Time) {
+func (l *round) beginAgain(now time.Time) {
 	if now.Sub(l.begun) > l.limit/16 {
 		l.cancel()
 		l.begin(now)
@@ -85,7 +85,7 @@ func (l *leg) beginAgain(now time.Time) {
 
 // ended notes how the call has ended, and returns its error as callers see it. If heard is not nil, it
 // reports whether the server answered a call that ended with an error.
-func (l *leg) ended(err error, heard func() bool) error {
+func (l *round) ended(err error, heard func() bool) error {
 	l.cancel()
 	cause := l.runner.named(l.node, err)
 	if l.breaker != nil {
@@ -95,7 +95,7 @@ func (l *leg) ended(err error, heard func() bool) error {
 }
 
 // leave ends the way, if it was entered, also when a hook of the application panics.
-func (l *leg) leave() {
+func (l *round) leave() {
 	if l.cancel != nil {
 		l.cancel()
 	}
@@ -105,12 +105,12 @@ func (l *leg) leave() {
 	l.breaker, l.ctx, l.cancel = nil, nil, nil
 }
 
-// call makes one call to Redis within the limit: see leg. f returns when its context ends: see obeying.
+// call makes one call to Redis within the limit: see round. f returns when its context ends: see obeying.
 func call[T any](
 	caller context.Context, r *Runner, limit time.Duration, key string, f func(context.Context) (T, error),
 	heard func() bool,
 ) (value T, err error) {
-	var l leg
+	var l round
 	if err = l.enter(caller, r, time.Now(), limit, key); err != nil {
 		return value, err
 	}
