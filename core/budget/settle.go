@@ -73,7 +73,11 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 }
 
 func (g *Guard) refund(ctx context.Context, t *taken, units int64, mode string) error {
-	args := []any{units, t.call, mode, t.stamp, g.Engine().ScriptNow(time.Microsecond)}
+	stamp := t.stamp
+	if mode == "undo" {
+		stamp = 0 // when the call ran is not known here
+	}
+	args := []any{units, t.call, mode, stamp, g.Engine().ScriptNow(time.Microsecond)}
 	for _, n := range t.nodes {
 		args = append(args, n.name)
 	}
