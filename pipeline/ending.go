@@ -310,7 +310,9 @@ func (p *Passage) Leave(status int) {
 	if p.left {
 		return
 	}
-	p.response.exposing.end()
+	if exposing := p.response.exposing; exposing != nil {
+		exposing.begin(http.StatusOK) // nothing was sent
+	}
 	if !p.pipeline.hears && !p.pipeline.settles && p.nothingSpent() {
 		p.left = true
 		return
@@ -347,7 +349,9 @@ func (p *Passage) Abort() {
 	if p.left {
 		return
 	}
-	p.response.exposing.end()
+	if exposing := p.response.exposing; exposing != nil {
+		exposing.begin(http.StatusOK) // nothing was sent
+	}
 	p.left, p.aborted = true, true
 	defer p.settle() // also if a Rule.Failed panics
 	if p.phase != phaseOpen && p.phase != phaseHeld || p.judging {

@@ -225,13 +225,6 @@ func (o *beginning) begin(status int) bool {
 	return true
 }
 
-// end calls the function if nothing has been sent.
-func (o *beginning) end() {
-	if o != nil {
-		o.begin(http.StatusOK)
-	}
-}
-
 func (o *beginning) passes(int) bool          { return o.begin(http.StatusOK) }
 func (o *beginning) informs() bool            { return true }
 func (o *beginning) informed()                {}

@@ -152,13 +152,14 @@ func FieldsOf(r *keyfuncs.Request, decided []Figure, refusing *Figure, around *F
 	}
 	var room [2][160]byte // more is rare
 	policies, limits := room[0][:0], room[1][:0]
+	only := "" // the policies, where they are those of one rule, and constant
 	for i := range decided {
 		by := &decided[i]
 		if by.Source.Traits.KeepsToken {
 			f.appendToken(r.Request, by)
 		}
 		if s, ok := by.advertise(r); ok {
-			policies = s.appendPolicies(policies)
+			policies, only = s.addPolicies(policies, only)
 			if refusing == nil {
 				limits = f.appendLimit(limits, &s)
 			}
@@ -169,13 +170,16 @@ func FieldsOf(r *keyfuncs.Request, decided []Figure, refusing *Figure, around *F
 			f.appendToken(r.Request, refusing)
 		}
 		if s, ok := refusing.advertise(r); ok {
-			policies = s.appendPolicies(policies)
+			policies, only = s.addPolicies(policies, only)
 			if s.Decision.Reason != core.ReasonOverLimit { // else nobody has been asked what is left
 				limits = f.appendLimit(limits, &s)
 			}
 		}
 	}
-	if split := len(policies); split > 0 {
+	switch split := len(policies); {
+	case only != "":
+		f.values = [2]string{only, string(limits)}
+	case split > 0:
 		both := string(append(policies, limits...))
 		f.values = [2]string{both[:split], both[split:]}
 	}
@@ -187,6 +191,15 @@ type advertised struct {
 	*Figure
 	limits    []core.Policy // all limits of the guard, if it has several
 	unit, key string
+	constant  *constant // nil: all depends on the request
+}
+
+// constant is what the figures of a guard with one limit have in all answers.
+type constant struct {
+	max    int64
+	window time.Duration
+	name   string // of the policy, as a String (RFC 9651)
+	policy string // the item of RateLimit-Policy
 }
 
 // advertise reports whether clients see the figures.
@@ -205,7 +218,32 @@ func (e *Figure) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 			s.key = key
 		}
 	}
+	if s.key == "" && len(s.limits) < 2 && !named(s.limits) && e.Decision.Guard == e.Source.Name {
+		s.findConstant()
+	}
 	return s, true
+}
+
+// findConstant makes, at the first request, what the guard's figures have in all answers. A guard whose limits
+// differ from attempt to attempt has it for those of its first.
+func (s *advertised) findConstant() {
+	d, c := s.Decision, s.Source.constant.Load()
+	if c == nil {
+		c = &constant{max: d.Limit, window: d.Window, policy: string(s.appendPolicies(nil)),
+			name: string(s.appendItem(nil, core.Policy{Window: d.Window}))}
+		s.Source.constant.Store(c)
+	}
+	if c.max == d.Limit && c.window == d.Window {
+		s.constant = c
+	}
+}
+
+// addPolicies adds the policies of the guard to those of others: to bytes, or to the only ones so far.
+func (s *advertised) addPolicies(b []byte, only string) (all []byte, stillOnly string) {
+	if s.constant != nil && len(b) == 0 && only == "" {
+		return b, s.constant.policy
+	}
+	return s.appendPolicies(append(b, only...)), ""
 }
 
 // appendPolicies appends an item for each limit of the guard.
@@ -272,7 +310,14 @@ func (f *Fields) appendLimit(b []byte, s *advertised) []byte {
 // appendFigures appends the item of a limit: units left, and the seconds until there is one more, if there
 // are any.
 func (s *advertised) appendFigures(b []byte, l core.Policy, remaining, reset int64) []byte {
-	b = s.appendItem(b, l)
+	switch {
+	case s.constant == nil:
+		b = s.appendItem(b, l)
+	case len(b) > 0:
+		b = append(append(b, ", "...), s.constant.name...)
+	default:
+		b = append(b, s.constant.name...)
+	}
 	b = appendParameter(b, ";r=", remaining)
 	if reset > 0 {
 		b = appendParameter(b, ";t=", reset)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -44,6 +45,8 @@ type Source struct {
 	Texts func(r *http.Request, refusal *Refusal) Text
 	// Answer answers in place of [Refusal.Reply], and reports whether it has. Nil: it does not.
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *Refusal) (answered bool)
+
+	constant atomic.Pointer[constant]
 }
 
 // Deferral is what a client is told about a request that runs later.
