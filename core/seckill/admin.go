@@ -7,7 +7,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/saledesk"
+	"github.com/gatehouse-go/gatehouse/internal/saleops"
 )
 
 // ErrTooFewLeft is returned by [Guard.Restock] when fewer units are left than it is asked to take away. It
@@ -79,5 +79,5 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 // the observer receives them, and the next round tries again. Several processes may sweep the same items. An
 // interval of less than a millisecond and a nil function are errors.
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
-	return saledesk.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
+	return saleops.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/saledesk"
+	"github.com/gatehouse-go/gatehouse/internal/saleops"
 )
 
 // Describe implements kit.Describer.
 func (g *Guard) Describe() kit.Description {
-	return saledesk.Describe[Status, Verification](g,
+	return saleops.Describe[Status, Verification](g,
 		func(ctx context.Context, item string) (any, error) { return g.shownStatus(ctx, item) })
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/internal/missed"
-	"github.com/gatehouse-go/gatehouse/internal/saledesk"
+	"github.com/gatehouse-go/gatehouse/internal/lostsales"
+	"github.com/gatehouse-go/gatehouse/internal/saleops"
 	"github.com/gatehouse-go/gatehouse/internal/schedule"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
@@ -120,7 +120,7 @@ type Guard struct {
 	kit.Base
 	options Options
 	memory  *saleMemory
-	missed  *missed.Items
+	missed  *lostsales.Items
 	moved   Moved // not nil: the guard has the buckets of sales, see Parts
 }
 
@@ -145,7 +145,7 @@ func newGuard(e *core.Engine, name string, options Options, more ...*script.Scri
 	options = ackOptions(e, name, options)
 	return &Guard{
 		Base: kit.Register(e, "seckill", name, append(scripts, more...)...), options: options,
-		memory: newSaleMemory(e.RefusalMemory()), missed: missed.New(),
+		memory: newSaleMemory(e.RefusalMemory()), missed: lostsales.New(),
 	}
 }
 
@@ -364,7 +364,7 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 	return g.end(ctx, "confirm", a, ending{
 		run: g.runYes, script: seckillConfirmScript, state: StateSold,
 		args: func(a core.Attempt) []any {
-			return []any{script.Encode(a.Actor), saledesk.SweepMost, g.Engine().ScriptNow(time.Millisecond)}
+			return []any{script.Encode(a.Actor), saleops.SweepMost, g.Engine().ScriptNow(time.Millisecond)}
 		},
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/internal/saledesk"
+	"github.com/gatehouse-go/gatehouse/internal/saleops"
 )
 
 // stock is the stock of one sale, at its keys in Redis.
@@ -137,7 +137,7 @@ func (s *stock) reserveOnce(ctx context.Context, a core.Attempt) (d core.Decisio
 // is Acked asks for each attempt by itself: it waits for replicas on the connection of the script.
 func (s *stock) ask(ctx context.Context, a core.Attempt) (any, error) {
 	e, keys := s.g.Engine(), s.keys()
-	args := []any{saledesk.SweepMost, s.now(), script.Encode(a.ID), script.Encode(a.Actor), a.Cost, a.Call()}
+	args := []any{saleops.SweepMost, s.now(), script.Encode(a.ID), script.Encode(a.Actor), a.Cost, a.Call()}
 	if s.g.options.Durability != Fast {
 		return s.g.runYes(ctx, e.Deadline(), seckillReserveScript, keys, args...)
 	}
@@ -192,7 +192,7 @@ const askInProgress = time.Second
 
 // sweep takes back expired holds, and returns their number. Of a sale that does not exist there are none.
 func (s *stock) sweep(ctx context.Context) (int, error) {
-	value, err := s.run(ctx, seckillSweepScript, saledesk.SweepMost, s.now())
+	value, err := s.run(ctx, seckillSweepScript, saleops.SweepMost, s.now())
 	if err != nil {
 		return 0, err
 	}
@@ -220,7 +220,7 @@ func (s *stock) restock(
 func (s *stock) restockOnce(
 	ctx context.Context, id string, units int64,
 ) (reason string, status Status, more bool, err error) {
-	value, err := s.runYes(ctx, seckillRestockScript, script.Encode(id), units, saledesk.SweepMost, s.now())
+	value, err := s.runYes(ctx, seckillRestockScript, script.Encode(id), units, saleops.SweepMost, s.now())
 	if err != nil {
 		return "", status, false, err
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/internal/saledesk"
+	"github.com/gatehouse-go/gatehouse/internal/saleops"
 )
 
 var errNoItem = fmt.Errorf("%w: no item", core.ErrInvalid)
 
 // Describe implements [kit.Describer].
 func (g *Guard) Describe() kit.Description {
-	return saledesk.Describe[seckill.Status, Verification](g, g.shown, "outbox")
+	return saleops.Describe[seckill.Status, Verification](g, g.shown, "outbox")
 }
 
 // shown is what an operator sees of a sale.
@@ -79,7 +79,7 @@ func (s *spread) sweep(ctx context.Context) (swept int, found bool, err error) {
 
 // SweepEvery is [seckill.Guard.SweepEvery].
 func (g *Guard) SweepEvery(ctx context.Context, interval time.Duration, items func() []string) error {
-	return saledesk.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
+	return saleops.SweepEvery(ctx, g.Name(), g.Sweep, interval, items)
 }
 
 // Restock is [seckill.Guard.Restock]. It returns the units of expired reservations to the stock where it

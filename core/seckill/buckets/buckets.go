@@ -9,8 +9,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/internal/keyed"
-	"github.com/gatehouse-go/gatehouse/internal/missed"
+	"github.com/gatehouse-go/gatehouse/internal/keymutex"
+	"github.com/gatehouse-go/gatehouse/internal/lostsales"
 )
 
 // maxBuckets is the maximum number of buckets of a sale.
@@ -32,8 +32,8 @@ type Guard struct {
 	parts     seckill.Parts
 	places    *kit.Recall[string, *spread]
 	soldOut   *kit.Recall[string, refusal]
-	borrowing keyed.Mutex[lastBrought] // see spread.borrow
-	missed    *missed.Items
+	borrowing keymutex.Mutex[lastBrought] // see spread.borrow
+	missed    *lostsales.Items
 }
 
 // New makes a guard. It panics when the name is taken or invalid, when the options are invalid, or when the
@@ -47,7 +47,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 		options: options,
 		places:  kit.NewRecall[string, *spread](placesKept, placeFor),
 		soldOut: kit.NewRecall[string, refusal](soldOutItems, min(e.RefusalMemory(), refusalFor)),
-		missed:  missed.New(),
+		missed:  lostsales.New(),
 	}
 	g.parts, g.Base = seckill.NewParts(e, name, options.Options, g.moved,
 		beginScript, rootScript, loansScript, lendScript, acceptScript, keepScript)

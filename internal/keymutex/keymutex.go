@@ -1,5 +1,5 @@
-// Package keyed has a mutex per key. A key's mutex exists while a caller holds it or waits for it.
-package keyed
+// Package keymutex has a mutex per key. A key's mutex exists while a caller holds it or waits for it.
+package keymutex
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package missed tells the log of sales that buyers miss: those that have gone from Redis, and those of which
+// Package lostsales tells the log of sales that buyers miss: those that have gone from Redis, and those of which
 // a part is lost.
-package missed
+package lostsales
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package saledesk describes guards of sales, those of one slot and those of several buckets: how their
+// Package saleops describes guards of sales, those of one slot and those of several buckets: how their
 // refusals are answered, and what an operator can do with them.
-package saledesk
+package saleops
 
 import (
 	"context"

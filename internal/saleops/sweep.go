@@ -1,4 +1,4 @@
-package saledesk
+package saleops
 
 import (
 	"context"
