@@ -40,7 +40,7 @@ const (
 	stageRollout stage = iota
 	stageLists
 	stagePreflight
-	stageAttempt // the last of those that prepare a rule
+	stageAttempt // the last stage that prepares a rule
 	stageBans
 	stagePlace
 	stageRun
@@ -142,7 +142,8 @@ func (r *mounted) preflight(ctx context.Context, req *keyfuncs.Request, p *prepa
 	case r.Bans == nil:
 		p.passes = true
 	default:
-		// Who is banned forges preflights, too. A real one has no credentials, so it may have nobody to ask for.
+		// A banned client may forge preflights. A real preflight has no credentials, so it may have no actor to
+		// ask for.
 		var err error
 		p.attempt.Actor, err = r.actor(req)
 		p.passes, p.only = err != nil, err == nil
@@ -165,9 +166,9 @@ func (r *mounted) makeAttempt(ctx context.Context, req *keyfuncs.Request, p *pre
 // take, and give back.
 //
 // It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request. It
-// stops before one that waits for the request's body, which the rules in front may refuse without, and before
-// one that is in the shadow of a Rollout, which has to be asked about each request to be tried out. It also
-// stops at a refusal that needs no memory, which is for its rule to give when its turn comes.
+// stops before a rule that waits for the request's body, since the rules in front may refuse without the
+// body. It stops before a rule in the shadow of a Rollout, which has to be asked about each request. It
+// also stops at a refusal that needs no memory: its rule refuses when its turn comes.
 func (p *Pipeline) lookAhead(
 	ctx context.Context, req *keyfuncs.Request, from int, ready []prepared,
 ) (*mounted, *answers.Refusal) {
@@ -196,9 +197,9 @@ func (p *Pipeline) lookAhead(
 	return nil, nil
 }
 
-// looksAhead reports whether to look ahead before the rule at i is asked: at the first rule, after each one
-// that keeps outcomes, and at each one at which the look-ahead has stopped for the request's body, if another
-// rule follows.
+// looksAhead reports whether to look ahead before the rule at i is asked. It does at the first rule, and
+// after each rule that keeps outcomes. It also does where the look-ahead has stopped for the request's
+// body, if another rule follows.
 func (p *Pipeline) looksAhead(i int, bodied bool) bool {
 	return i+1 < len(p.rules) && !p.rules[i].traits.KeepsOutcome &&
 		(i == 0 || p.rules[i-1].traits.KeepsOutcome || bodied && p.rules[i].readsBody)

@@ -58,10 +58,10 @@ type Rerun struct {
 // Refusal returns the last refusal by a rule. Nil: no rule has refused the request.
 func (r *Rerun) Refusal() *answers.Refusal { return r.refusal.Load() }
 
-// Answered reports whether the answer to the request is one: the request has passed the rule that had
-// deferred it, or a guard has decided it, such as a sale that is sold out, or an operation that is done. All
-// else comes from something that stands before the handler and did not let it run, such as a login, a
-// redirect, or a rule that could not read the request.
+// Answered reports whether the response is the request's answer. It is if the request has passed the rule
+// that had deferred it, or if a guard has decided it: a sale is sold out, an operation is done. Any other
+// response comes from something in front of the handler that did not let it run. Examples are a login, a
+// redirect, and a rule that could not read the request.
 func (r *Rerun) Answered() bool { return r.decided.Load() || r.passed.Load() >= r.depth }
 
 // rerunKey is the key of the Rerun in a request's context.
@@ -159,8 +159,8 @@ func (p *Passage) refused(rule *mounted, f *answers.Refusal) *answers.Refusal {
 	return p.accept(rule, f, d)
 }
 
-// deferrable reports whether the guard itself has refused the request until a known moment. Who is banned has
-// to stay away, and the same operation need not run beside one in progress.
+// deferrable reports whether the guard itself has refused the request until a known moment. A banned client
+// has to stay away, and an operation in progress need not run twice.
 func deferrable(f *answers.Refusal) bool {
 	switch f.Reason {
 	case core.ReasonInProgress, core.ReasonUnconfirmed, answers.ReasonUnavailable:

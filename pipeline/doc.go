@@ -45,28 +45,28 @@
 // # Replays
 //
 // A client that sends a request again, with the same operation ID, gets the decision again
-// (Decision.Replayed). The handler does not run again for what is done:
+// (Decision.Replayed). The handler does not run again for an operation that is done:
 //
 //   - The operation is done (Decision.Kept): a sale is sold, a vote is kept. The answer is the stored one
 //     if an Idempotency rule of the pipeline has it. Else it is 200 with the reason replayed and the guard's
 //     details. Both have the field Idempotent-Replayed, and count against no limit of the pipeline.
 //   - A claim that needs a confirmation (core.Traits.Confirms) has none yet: the first request runs, its
 //     process has died, or its handler has called [Take]. The client gets in_progress, with Retry-After,
-//     until the claim is confirmed, given back or over. So one key makes one order, however many requests
-//     have it.
-//   - Otherwise the handler runs, and finds Decision.Replayed set: quotas, red packets, votes that no request
-//     has kept yet, and requests of which another claim is not confirmed yet, as when the process died
-//     between two confirmations.
+//     until the claim is confirmed, given back or expired. So one key makes one order, however many
+//     requests have it.
+//   - Otherwise the handler runs, and finds Decision.Replayed set. This holds for quotas, red packets, and
+//     votes that no request has kept yet. It also holds for requests with another claim that is not
+//     confirmed yet, as when the process died between two confirmations.
 //
-// Rule.RunReplays makes the handler run in all cases. A sale in two steps needs it where a client asks again
-// for what its handler took, or where both requests pass the rule with the same ID. A handler or a worker
-// that calls seckill.Guard.Confirm by name needs nothing.
+// Rule.RunReplays makes the handler run in all cases. A sale in two steps needs it where a client asks
+// again for a claim that its handler took, or where both requests pass the rule with the same ID. A handler
+// or a worker that calls seckill.Guard.Confirm by name needs nothing.
 //
 // # Deferred requests
 //
-// A rule with Defer stores what its guard refuses until a known moment, and answers with 202 and a Location
-// in place of 429: see package deferred. What middlewares of rules around have taken goes back, since the
-// handler runs later, through all of them again.
+// A rule with Defer stores requests that its guard refuses until a known moment. It answers with 202 and a
+// Location in place of 429: see package deferred. Middlewares of rules around it give back what they took,
+// because the request passes all of them again when it runs later.
 //
 // # Idempotency
 //

@@ -18,18 +18,18 @@ import (
 // Passage is a request that all rules have let through, until it has been answered. Its methods are for
 // adapters. They must not be called concurrently.
 //
-// When the final status of the response is about to be sent, this status alone decides for each entry whether
-// it is kept or has failed: see Rule.Failed. An entry that is kept and needs a confirmation
-// (core.Traits.Confirms) is confirmed before the header is sent. If that fails, the client gets a refusal
-// instead of the handler's response: gone, unconfirmed or unavailable. After the first byte of the response
-// nothing changes these decisions. Entries that failed are given back when the adapter leaves the passage.
+// The final status of the response, just before it is sent, alone decides whether an entry is kept or has
+// failed: see Rule.Failed. An entry that is kept and needs a confirmation (core.Traits.Confirms) is
+// confirmed before the header is sent. If that fails, the client gets a refusal instead of the handler's
+// response: gone, unconfirmed or unavailable. After the first byte of the response nothing changes these
+// decisions. Entries that failed are given back when the adapter leaves the passage.
 type Passage struct {
 	scope    scope
 	settling detached         // the request's context without its cancellation
 	from     keyfuncs.Request // a copy, so that the adapter's costs no allocation
 	pipeline *Pipeline
 	outer    *Passage       // the passage of the middleware around this one
-	fields   answers.Fields // as the handler begins; it may outlast its http.TimeoutHandler, and then reads them
+	fields   answers.Fields // read also by a handler that outlasts its http.TimeoutHandler
 	entries  []*entry
 	few      [1]*entry // room for entries without an allocation
 	first    entry
@@ -37,7 +37,7 @@ type Passage struct {
 	response  *response // from Watch on, if it is watched; else unwatched
 	recording *recording
 
-	status  uint16 // the status that decides about the entries; short, since each request has a passage
+	status  uint16 // decides about the entries; 16 bits, since each request has a passage
 	phase   phase
 	left    bool
 	judging bool // a Rule.Failed is running
@@ -59,7 +59,7 @@ type response struct {
 	hinted bool                // an informational answer was sent, after which the header may have been emptied
 	heard  int                 // the status of a refusal that replaced the handler's response
 
-	exposing *beginning // what exposes the fields to a page of another origin, if no rule settles
+	exposing *beginning // exposes the fields to a page of another origin, if no rule settles
 }
 
 // unwatched is the response of passages that need not see it. It stays zero.
@@ -101,7 +101,7 @@ type entry struct {
 	again     bool // the commit failed and must be repeated: the operation has been done
 }
 
-// The owners of an entry: who settles it.
+// The owner of an entry settles it.
 const (
 	ownerPipeline int32 = iota // the pipeline, when the request ends
 	ownerTaker                 // the caller of Take
@@ -182,16 +182,16 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	p.phase = phaseRefused
 	for _, e := range p.entries {
-		e.kept = e.kept && failed.again // a kept outcome vouches for what the others took
+		e.kept = e.kept && failed.again // a kept outcome stands for the claims of the other entries
 		e.claim()
 	}
 	p.refuse(failed, reasonOf(err))
 	return false
 }
 
-// isLost reports whether the context ended while a response was confirmed that is sent only after the handler
-// has returned, as within http.TimeoutHandler: which answers 503 in its place, so what was confirmed is taken
-// back. It is not where others may know of it: where its client named the operation and may ask again, or an
+// isLost reports whether the context ended while a response was confirmed that is sent only after the
+// handler has returned. Within http.TimeoutHandler the client then gets 503, so the confirmed claims are
+// taken back. A response is not lost if its client named the operation, and so may ask again, or if an
 // outcome is kept.
 func (p *Passage) isLost() bool {
 	return p.response.buffer && p.scope.Err() != nil && !slices.ContainsFunc(p.entries, func(e *entry) bool {
@@ -298,10 +298,11 @@ func (p *Passage) reopen() {
 	}
 }
 
-// Leave settles the rules. Call it when the handler has returned. If nothing has been written, status is the
-// status that the response will have, or 200 if the framework knows of none. The response is then confirmed
-// or refused like any other. But if the request's context is over as well and status is 200, nobody has
-// answered: Rule.Failed gets StatusClientGone. A client that closed only its side of the connection gets 503.
+// Leave settles the rules. Call it when the handler has returned. If nothing has been written, status is
+// the status that the response will have, or 200 if the framework knows of none. The response is then
+// confirmed or refused like any other. If the request's context is over as well and status is 200, nobody
+// has answered, so Rule.Failed gets StatusClientGone. A client that closed only its side of the connection
+// gets 503.
 //
 // Only the first call of Leave or Abort has an effect. Leave waits for Redis for at most ten times the
 // engine's deadline per rule. What cannot be settled in that time is retried in the background: see
@@ -440,7 +441,7 @@ func (e *entry) settle(ctx context.Context, p *Passage) {
 
 // ending returns how the attempt ended.
 func (e *entry) ending(p *Passage) core.Ending {
-	if sum, told := e.spending.end(); told { // what was spent is spent, also if the request failed
+	if sum, told := e.spending.end(); told { // spent units stay spent, also if the request failed
 		return core.CommitCost(sum)
 	}
 	if e.rule.keepsOutcome() && e.kept {

@@ -7,7 +7,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// figures makes the fields of entries of the passage, or, after a refusal, of what refused.
+// figures makes the fields of the passage's entries, or, after a refusal, those of the rule that refused.
 func (p *Passage) figures(entries []*entry, refusing *answers.Figure) answers.Fields {
 	var few [4]answers.Figure // more are rare
 	decided := few[:0]

@@ -7,7 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// sameRequest is the default of Rule.Which for guards that keep outcomes: what makes two requests the same.
+// sameRequest is the default of Rule.Which for guards that keep outcomes. It tells whether two requests are
+// the same.
 var sameRequest = keyfuncs.Fingerprint()
 
 // keepsOutcome reports whether the rule's guard answers repetitions with the outcome of the first attempt.

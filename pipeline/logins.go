@@ -23,7 +23,7 @@ type logins struct {
 // ofUser finds the key function of a login.
 var ofUser = regexp.MustCompile(`User\("[^"]*"\)`)
 
-// loginsOf returns nil if who does not ask for a user.
+// loginsOf returns nil if the function who does not ask for a user.
 func loginsOf(who keyfuncs.Func) *logins {
 	if function := ofUser.FindString(keyfuncs.NameOf(who)); function != "" {
 		return &logins{function: function}

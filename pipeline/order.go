@@ -9,9 +9,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// warnOfOrder warns of a limit or semaphore in front of a narrower one: that of an organisation in front of
-// that of its users. What one user asks for in vain is taken from all, until it is given back. Where the
-// narrower key is read from the body, the broader limit belongs in front.
+// warnOfOrder warns of a limit or semaphore in front of a narrower one, such as the limit of an
+// organisation in front of the limit of its users. Refused requests of one user would take units from all
+// users until they are given back. Where the narrower key is read from the body, the broader limit belongs
+// in front.
 func warnOfOrder(rules []*mounted) {
 	for i, narrow := range rules {
 		for _, broad := range rules[:i] {

@@ -81,11 +81,12 @@ func New(rules ...Rule) *Pipeline {
 // need not determine it.
 func (p *Pipeline) Settles() bool { return p.settles }
 
-// Enter checks the rules in order. First it asks what the process remembers of them, without a call to Redis:
-// where a later rule would refuse the request, the earlier ones take nothing. A rule that reads the request's
-// body has its turn, and is looked at, when those in front have allowed the request. Enter returns either a
-// passage, which the adapter must leave, or a refusal, which the adapter must answer with. Before a refusal
-// is returned, what the earlier rules took is given back. Limits may be asked together: see Rule.Guard.
+// Enter checks the rules in order. First it looks at what the process remembers of them, without a call to
+// Redis: if a later rule would refuse the request, the earlier rules take nothing. A rule that reads the
+// request's body is looked at, and asked, only when the rules in front have allowed the request. Enter
+// returns either a passage, which the adapter must leave, or a refusal, which the adapter must answer with.
+// Before it returns a refusal, it gives back what the earlier rules took. Limits may be asked together: see
+// Rule.Guard.
 //
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
@@ -151,7 +152,8 @@ func (p *Passage) askAll(ready []prepared) (*mounted, *answers.Refusal) {
 	return nil, nil
 }
 
-// replay returns the answer to a request that repeats an operation which is done; nil if it does not.
+// replay returns the answer to a request that repeats an operation which is done, or nil for any other
+// request.
 func (p *Passage) replay() *answers.Refusal {
 	done := p.done()
 	if done == nil {
@@ -293,7 +295,7 @@ func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *answers.Ref
 	return r.answer(ctx, &p.attempt, e, p.failed)
 }
 
-// answer makes an answer of what the rule's guard has said. If that was an error, it applies the rule's
+// answer makes an answer of the guard's decision. If the guard returned an error, it applies the rule's
 // outage policy. A refusal in the shadow has no effect, so it is no strike.
 func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err error) *answers.Refusal {
 	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
@@ -422,11 +424,11 @@ func findIn(p *Passage, guard string) *entry {
 	return nil
 }
 
-// inTest reports whether the program is a test. It is a variable for the test of what a server does.
+// inTest reports whether the program is a test. It is a variable because a test has to act as a server.
 var inTest = func() bool { return flag.Lookup("test.v") != nil }
 
-// wantRule complains if the request has passed rules, and none of them has a guard of this name. Which rules
-// there are depends on the program alone; a rule that has let the request pass undecided is one of them.
+// wantRule complains if the request has passed rules, and none of them has a guard of this name. The rules
+// depend on the program alone. A rule that has let the request pass undecided is one of them.
 func wantRule(ctx context.Context, p *Passage, function, guard string) {
 	if p == nil {
 		return // no middleware, as in the unit test of a handler
@@ -458,21 +460,21 @@ func Decision(ctx context.Context, guard string) (core.Decision, bool) {
 	return e.decision, true
 }
 
-// Take makes the handler responsible for the decision of the named guard: the rule no longer settles it, and
-// the handler, or the code that it passes the decision on to, must. Take takes no units (the
-// guard's Check took them before the handler ran), and it settles nothing. A handler that only wants to look
-// at the decision calls [Decision].
+// Take makes the handler responsible for the decision of the named guard. The rule no longer settles it.
+// The handler must, or the code that it passes the decision on to. Take takes no units (the guard's Check
+// took them before the handler ran), and it settles nothing. A handler that only wants to look at the
+// decision calls [Decision].
 //
 // Use Take for a purchase that is paid later: store the decision's Attempt with the order (Actor, Resource
 // and ID), and call Confirm or Cancel of the seckill.Guard with it when it is paid or not.
 //
-// Call Take before the handler responds. When the header has been sent, a reservation and an operation whose
-// outcome is kept have been confirmed, and after the request everything has been settled. Then ok is false,
-// as for [Decision].
+// Call Take before the handler responds. Once the header has been sent, ok is false for a reservation and
+// for an operation whose outcome is kept: they have been confirmed. After the request everything has been
+// settled, and ok is false, as for [Decision].
 //
 // A name that no rule around the handler has is a mistake in the program, which would refuse every client.
-// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false, so
-// that a handler that serves several routes goes on where it is without the rule on purpose.
+// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false. So
+// a handler of several routes works on a route that has no such rule on purpose.
 //
 // A client that asks again while a reservation waits for its payment gets in_progress, unless the rule has
 // RunReplays: see the section Replays of the package.

@@ -10,10 +10,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// PlainPaths refuses requests whose path is spelled in a way that routers and handlers may read differently,
-// with 400 and the reason malformed: an escaped slash ("%2F"), a backslash, escaped or not, an empty element
-// ("//"), and the elements "." and "..". Put it around the whole application: the router, gin's Engine,
-// echo's Echo.
+// PlainPaths refuses requests with a path that routers and handlers may read differently, with 400 and the
+// reason malformed. Such a path has an escaped slash ("%2F"), a backslash, escaped or not, an empty element
+// ("//"), or an element "." or "..". Put it around the whole application: the router, gin's Engine, echo's
+// Echo.
 //
 //	http.ListenAndServe(addr, pipeline.PlainPaths(mux))
 //

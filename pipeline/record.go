@@ -11,10 +11,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// unkeptFields are the header fields that are not stored with an answer: those that belong to a single
-// response or to its connection, those that say how a response is cached, since replays are not, and the
-// figures and tickets of rules, of which a replay has its own. Every other field that the handler sets is
-// kept, since clients act by it: a body without its Content-Security-Policy is another one.
+// unkeptFields are the header fields that are not stored with an answer. Some belong to a single response
+// or to its connection. Some say how a response is cached, and replays are not cached. The rest are figures
+// and tickets of rules; a replay has its own. Every other field that the handler sets is kept, since
+// clients act by it: a body needs its Content-Security-Policy.
 var unkeptFields = map[string]bool{
 	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Content-Length": true,
 	"Server-Timing": true, "X-Request-Id": true, "X-Correlation-Id": true, "Traceparent": true,
@@ -31,7 +31,7 @@ const fieldsMost = 8 << 10
 // recording is a response as it is kept for repetitions: see core.Traits.KeepsOutcome.
 type recording struct {
 	most   int  // the maximum size of the body, in bytes
-	head   bool // the request is a HEAD request, whose answer has a length and no body
+	head   bool // the answer to a HEAD request has a length and no body
 	header http.Header
 	around map[string]string // kept fields that were set before the handler ran, so not by it
 	fields map[string]string // kept fields that the handler has set

@@ -25,15 +25,15 @@ import (
 //
 // Each client (Who) has a number from 0 to 100. A client's number is the same at all times and in all
 // processes, and differs between guards. The rule is asked about clients whose number is below the enabled
-// percentage. Of these, it refuses clients whose number is below the enforced percentage. The others are in
-// the shadow: the rule decides, counts and is observed as usual, with core.Attempt.Shadow set, but does not
-// refuse. So a client that is refused at 10 % is also refused at 50 %, and no client changes its cohort from
-// request to request. Requests without a usable key have the highest number: they are refused only when the
-// rule is enforced for all.
+// percentage. Among these, it refuses clients whose number is below the enforced percentage. The others are
+// in the shadow: the rule decides, counts and is observed as usual, with core.Attempt.Shadow set, but does
+// not refuse. So a client that is refused at 10 % is also refused at 50 %, and no client changes its cohort
+// from request to request. Requests without a usable key have the highest number: they are refused only
+// when the rule is enforced for all.
 //
-// A shadowed attempt takes what it is allowed to take, and it is settled: a limit in the shadow counts what
-// it would allow. To try a new limit beside an existing one, put the new one first: when the existing one
-// refuses, what the new one took is given back.
+// A shadowed attempt takes units if it is allowed, and it is settled: a limit in the shadow counts the
+// requests that it would allow. To try a new limit beside an existing one, put the new limit first. When
+// the existing limit refuses, the new one gives back what it took.
 //
 // # Use
 //
@@ -80,7 +80,7 @@ func (r *Rollout) Overlay(enabled, enforced float64) error {
 	return err
 }
 
-// Uncover ends an overlay: what [Rollout.Set] and [Rollout.Switch] were given last is in force again.
+// Uncover ends an overlay. The last values of [Rollout.Set] and [Rollout.Switch] are in force again.
 func (r *Rollout) Uncover() { r.over.Store(nil) }
 
 // inForce returns the shares in force, and whether the rule is off.

@@ -23,19 +23,20 @@ import (
 type Rule struct {
 	// Guard decides. Required.
 	//
-	// Rate limits, and semaphores without a Wait, of rules that follow each other are asked together, in one
-	// round trip to each master of Redis, while the process expects them to allow the request and to have an
-	// eighth of their units or permits left. If one refuses nevertheless, those behind it leave no trace: what
-	// they took is given back at once. One with less left is asked in its turn, and so is each other guard that
-	// makes claims: when the rules in front have allowed the request. So is a rule for which the request's body
-	// has to be read, by a key function that says so (see keyfuncs.ReadsBody), by its lists or by Cost.
+	// Consecutive rules with rate limits, or with semaphores without a Wait, are asked together, in one round
+	// trip to each master of Redis. They are while the process expects them to allow the request and to have
+	// an eighth of their units or permits left. If one of them refuses nevertheless, the rules behind it leave
+	// no trace: what they took is given back at once. Any other rule is asked when the rules in front have
+	// allowed the request. This holds for limits with less left, for all other guards that make claims, and
+	// for rules that read the request's body: by a key function that says so (see keyfuncs.ReadsBody), by
+	// lists or by Cost.
 	Guard core.Guard
 	// Who finds the actor, such as keyfuncs.IP() or keyfuncs.User("uid"). Required.
 	Who keyfuncs.Func
-	// Under finds whom the actor is under, the outermost first, such as an organisation and a team. It is for
-	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. Where
-	// the first one finds nothing (keyfuncs.ErrMissing), the answer is 400; where another one finds nothing, the
-	// actor is in no such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
+	// Under finds the groups of the actor, the outermost first, such as an organisation and a team. It is for
+	// guards with levels, such as budgets, and has a function for each level but the last, which is Who. If
+	// the first function finds nothing (keyfuncs.ErrMissing), the answer is 400. If another one finds nothing,
+	// the actor is in no such group. The attempt's Actor is the path: keyfuncs.JoinTexts of all.
 	Under []keyfuncs.Func
 	// What finds the resource: the poll, the item on sale, the route. Guards whose Traits say NeedsResource
 	// require it. Nil: none, so a rate limit has one budget per actor for all routes on which it is mounted.
@@ -54,9 +55,9 @@ type Rule struct {
 	// The attempt's ID is keyfuncs.JoinTexts(actor, found), so that no client can use the operation of another
 	// one whose ID they have guessed. Where a program needs the ID, it takes it from Decision.Attempt.ID.
 	ID keyfuncs.Func
-	// BareID makes the attempt's ID exactly what ID finds. It is for IDs that the server has given out, and
-	// that other parts of the application know, such as the number of an order. Such an ID belongs to the actor
-	// who uses it first: attempts of others are refused as core.ReasonConflict.
+	// BareID makes the attempt's ID exactly the value that ID finds. It is for IDs that the server has given
+	// out and that other parts of the application know, such as an order number. Such an ID belongs to the
+	// first actor who uses it: attempts of others are refused as core.ReasonConflict.
 	BareID bool
 	// RunReplays makes the handler run for replays too: see the section Replays of the package. It is for
 	// handlers that look at Decision.Replayed, and for those that call [Take]. Such a handler may run several
@@ -82,11 +83,11 @@ type Rule struct {
 	// answers.ReasonPreflight, since its handler must not run without the claim: put the CORS middleware around
 	// such a rule.
 	//
-	// Anybody can forge a preflight: OPTIONS with Origin and Access-Control-Request-Method. Where nothing inside
-	// a limit answers it, it runs the handler, uncounted. So set CountPreflights for each handler that serves
-	// any method, such as http.FileServer or a pattern without a method, unless a CORS middleware inside the
-	// rules answers preflights. With the CORS middleware around the rules, or without one, that costs nothing:
-	// no preflight that a browser waits for gets to the rules.
+	// Anybody can forge a preflight: OPTIONS with Origin and Access-Control-Request-Method. Where nothing
+	// inside a limit answers a forged preflight, it runs the handler, uncounted. So set CountPreflights for
+	// each handler that serves any method, such as http.FileServer or a pattern without a method, unless a
+	// CORS middleware inside the rules answers preflights. With the CORS middleware around the rules, or
+	// without one, that costs nothing: no preflight that a browser waits for gets to the rules.
 	CountPreflights bool
 	// Bans shuts out actors whom the guard refuses too often: bans.New makes one. A banned actor is refused
 	// before the guard is asked. Each refusal by the guard is a strike, with these exceptions: refusals that
@@ -94,24 +95,25 @@ type Rule struct {
 	// in the shadow of a Rollout, those that the guard describes as Expected (see kit.Answer), and those that
 	// are due to requests that may give back what they hold: see Failed.
 	//
-	// One Bans may serve several rules, whose Who should be the same. Then their refusals count together, and
+	// One Bans may serve several rules. Their Who should be the same. Then their refusals count together, and
 	// a ban holds for all of them. When Redis cannot be asked about bans, the rule goes on without them, and
 	// the engine's observer receives the error. Nil: nobody is banned.
 	Bans Bans
 
 	// Defer stores requests that the guard refuses until a known moment (its decision has a RetryAfter), and
 	// the client gets 202 with the reason deferred, Retry-After, and a Location where the answer will be:
-	// deferred.New makes one. Requests of actors who are banned, and those whose operation is in progress, are
-	// refused. So is one that Defer cannot store, or does not. A refusal counts as a strike all the same.
+	// deferred.New makes one. Requests of banned actors are refused. So are requests whose operation is in
+	// progress, and requests that Defer does not or cannot store. A deferred refusal counts as a strike all
+	// the same.
 	//
 	// A request with the operation ID of one that was stored gets the same 202, before any rule is asked. If
 	// the queue cannot be asked for it, OnOutage decides, or the policy of the guard.
 	//
-	// A request that runs later passes all middlewares again, as what it was. Those in front of this rule must
-	// let it pass as they have before; what those behind it answer is its answer.
+	// A request that runs later passes all middlewares again, unchanged. The middlewares in front of this rule
+	// must let it pass as before. A response from behind this rule is its answer.
 	//
-	// For a middleware of rules around this one the status is 429, since the handler has not run. Nil: requests
-	// are refused.
+	// A middleware of rules around this one sees status 429, since the handler has not run. Nil: requests are
+	// refused.
 	Defer Deferrer
 
 	// Rollout limits the rule to a part of the clients while it is introduced. Nil: the rule is enforced for
@@ -124,22 +126,21 @@ type Rule struct {
 	NoKey NoKey
 	// OnOutage says what happens when the guard cannot decide. Zero: the policy of the guard's Traits.
 	OnOutage core.Outage
-	// Failed reports whether a request with this response status failed. The pipeline gives back what a
-	// failed request took. Failed is called once, when the status is about to be sent. What happens later to
-	// the connection or to the request's context has no effect. A panic before that counts as 500. A request
-	// that nobody answers counts as StatusClientGone; for guards that keep outcomes it has always failed, and
-	// Failed is not called.
+	// Failed reports whether a request with this response status failed. The pipeline gives back what a failed
+	// request took. Failed is called once, when the status is about to be sent. Later events on the connection
+	// or the request's context have no effect. A panic before that counts as 500. A request that nobody
+	// answers counts as StatusClientGone. For guards that keep outcomes it has failed, and Failed is not
+	// called.
 	//
 	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
 	// limits, for which no request fails. Where a few statuses count, Counted says so in a line.
 	//
 	// A request holds its units while it runs, and may give them back. While another request of the same actor
-	// and resource is under way in this process, a refusal is no strike of Bans, and its RetryAfter is a second
-	// at most. Permits of a semaphore come back whatever Failed says, and are not meant.
+	// and resource is under way in this process, a refusal is no strike of Bans, and its RetryAfter is a
+	// second at most. This does not concern permits of a semaphore, which come back whatever Failed says.
 	Failed func(status int) bool
-	// Counted lists the only response statuses with which a request keeps what it took; all others give it
-	// back. It is a Failed that is true for all others, and a rule has one of the two. So a limit of tries
-	// counts only failed logins:
+	// Counted lists the only response statuses with which a request keeps what it took. It is a Failed that is
+	// true for all other statuses. A rule has one of the two. So a limit of tries counts only failed logins:
 	//
 	//	Counted: []int{http.StatusUnauthorized}
 	//
@@ -154,11 +155,10 @@ type Rule struct {
 	Texts func(r *http.Request, refusal *answers.Refusal) answers.Text
 	// Answer writes the response to requests that the rule refuses, in place of Refusal.Reply: a page of the
 	// application, a redirect, or whatever Reply writes. It is not called for a replayed answer. It is called
-	// for a request that was deferred (core.ReasonDeferred); Location is set then. The
-	// RateLimit fields, Retry-After and Cache-Control are set before the call, and Answer may change them.
-	// The handler never runs. If Answer writes nothing, the request gets Reply. A panic goes to the
-	// application's recoverer, as do panics of Texts and of key functions. Answer is called from many
-	// goroutines at once. Nil: Reply.
+	// for a deferred request (core.ReasonDeferred), with Location set. The RateLimit fields, Retry-After and
+	// Cache-Control are set before the call, and Answer may change them. The handler never runs. If Answer
+	// writes nothing, the request gets Reply. A panic goes to the application's recoverer, as do panics of
+	// Texts and of key functions. Answer is called from many goroutines at once. Nil: Reply.
 	Answer func(w http.ResponseWriter, r *http.Request, refusal *answers.Refusal)
 }
 
@@ -174,8 +174,8 @@ type Bans interface {
 	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
 }
 
-// NoKey is what a rule does with a request that has no who, or no ID where the guard requires one: Who or ID
-// returned keyfuncs.ErrMissing. It is not for a key that is malformed, which is always refused.
+// NoKey says how a rule treats a request without an actor, or without an ID that the guard requires: Who or
+// ID returned keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
 
 const (
@@ -187,8 +187,8 @@ const (
 )
 
 // StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
-// writing anything and the request's context was over, or a handler around the rules, such as
-// http.TimeoutHandler, has answered in its place. A client that is still connected gets 503 with
+// writing anything and the request's context was over. It also gets it when a handler around the rules,
+// such as http.TimeoutHandler, has answered instead. A client that is still connected gets 503 with
 // ReasonUnavailable.
 const StatusClientGone = 499
 
@@ -292,10 +292,10 @@ type mounted struct {
 	phases  kit.Phased    // of the guard; nil: Check decides
 	local   kit.LocalGuard
 	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
-	runs    any        // what its attempts are counted under while they run: see runsOf
+	runs    any        // key of the count of running attempts: see runsOf
 	stages  []stage    // that a request goes through
 	has     []part     // of its attempts
-	// together is how many rules from this one on may be asked together; 0 if it has to be asked by itself.
+	// together is the number of rules from this one on that may be asked together, or 0 if it is asked alone.
 	together int
 
 	// readsBody is whether a function of the rule reads the request's body, for which it may have to wait.
@@ -307,7 +307,7 @@ type mounted struct {
 	logins   *logins              // nil: Who needs no login
 }
 
-// mount checks a rule and asks its guard once for what the pipeline needs to know.
+// mount checks a rule, and asks its guard once for its traits.
 func mount(rule Rule) (*mounted, error) {
 	if err := rule.check(); err != nil {
 		return nil, err
@@ -339,8 +339,7 @@ func mount(rule Rule) (*mounted, error) {
 	return m, nil
 }
 
-// readsBody reports whether a function of the rule reads the request's body. Of a Cost that is not known, so
-// it is taken to do.
+// readsBody reports whether a function of the rule reads the request's body. A Cost is assumed to read it.
 func (r *Rule) readsBody() bool {
 	all := append([]keyfuncs.Func{r.Who, r.What, r.Which, r.ID, r.Origin}, r.Under...)
 	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
@@ -385,7 +384,7 @@ func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason
 	}
 }
 
-// keyError is the error of one of the rule's key functions or lists.
+// keyError is the error of a key function or list of the rule.
 type keyError struct {
 	field string // see core.Event.Key
 	err   error
@@ -431,13 +430,13 @@ func (r *mounted) settles() bool {
 	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
 }
 
-// logger returns the logger for messages about the rule: that of its guard's engine.
+// logger returns the logger of the engine of the rule's guard.
 func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
 
 func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }
 
-// Answers returns the answers to the rule's refusals, sorted by reason: those of the pipeline, of the guard,
-// and of Bans. A guard that does not describe itself may refuse for further reasons. These get their
+// Answers returns the pipeline's, the guard's and the Bans' answers to the rule's refusals, sorted by
+// reason. A guard that does not describe itself may refuse for further reasons. These get their
 // [kit.StandardAnswer] if there is one, and status 403 otherwise. Answers is for documents and tests.
 func (r Rule) Answers() []kit.Answer {
 	all := answers.TableOf(r.Guard)

@@ -75,8 +75,8 @@ func (r *mounted) othersOf(a *core.Attempt) bool {
 	return r.runs != nil && !a.Shadow && key.change(0, 0).underWay > 0
 }
 
-// runsOf returns what the runs of a rule's attempts are counted under; nil if they are not counted. Requests
-// give back units of their own accord only where there is a Failed. Permits come back whatever it says.
+// runsOf returns the key under which the runs of a rule's attempts are counted, or nil if they are not
+// counted. Units come back only where there is a Failed. Permits come back whatever it says.
 func runsOf(r *Rule) any {
 	traits := r.Guard.Traits()
 	if _, holds := r.Guard.(kit.Holder); r.Failed == nil || traits.KeepsOutcome || holds {

@@ -8,26 +8,26 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Spend adds n to what the request has really cost under the named rate limit, in the units of Rule.Cost,
-// which is then an estimate: tokens of a language model, bytes that were sent, rows that were exported. Call
-// it as often as the cost becomes known, as while a response is streamed; the calls add up.
+// Spend adds n to the real cost of the request under the named rate limit, in the units of Rule.Cost, which
+// is then an estimate. Units may be tokens of a language model, bytes that were sent, or rows that were
+// exported. Call it as often as the cost becomes known, as while a response is streamed. The calls add up.
 //
-// When the handler has returned, the limit is told of the sum, once: units that were not used go back, and
-// those beyond the estimate are charged, so that later requests wait. See limit.SlidingWindow.Spend. This
-// takes a call to Redis where the sum is not the estimate; if it fails, it is tried again in the background,
-// and the engine's observer hears when that is given up. A request for which Spend was never called has cost
-// its estimate.
+// When the handler has returned, the sum is reported to the limit once. Unused units go back, and units
+// beyond the estimate are charged, so that later requests wait. See limit.SlidingWindow.Spend. This takes a
+// call to Redis if the sum is not the estimate. A failed call is retried in the background, and the
+// engine's observer is told when the retries are given up. A request for which Spend was never called has
+// cost its estimate.
 //
-// What was spent stays spent, however the request ends: also if the handler fails, panics, or its client
-// disconnects. Of a request that has failed by Rule.Failed only the rest of the estimate goes back. The
-// RateLimit fields of the response are those of the estimate, since the header is sent before the cost is
-// known; no trailer corrects them. The next response has the true figures.
+// Spent units stay spent, also if the handler fails, panics, or its client disconnects. If the request has
+// failed by Rule.Failed, only the rest of the estimate goes back. The RateLimit fields of the response are
+// those of the estimate, since the header is sent before the cost is known. No trailer corrects them. The
+// next response has the true figures.
 //
-// An n below 0, and a guard that takes no actual costs (core.Traits.Spends) or whose decision was taken with
-// [Take], is a core.ErrInvalid. When the request has been settled, as for a goroutine that outlives the
-// handler, Spend returns a core.ErrGone. In both cases nothing was added. A sum beyond core.MaxAmount counts
-// as that. Where the rule let the request pass undecided there is nothing to count, and the error is nil. A
-// name that no rule around the handler has is a mistake in the program: see [Take].
+// The error is a core.ErrInvalid if n is below 0, if the guard takes no actual costs (core.Traits.Spends),
+// or if its decision was taken with [Take]. It is a core.ErrGone once the request has been settled, as in a
+// goroutine that outlives the handler. In both cases nothing was added. A sum beyond core.MaxAmount counts
+// as core.MaxAmount. If the rule let the request pass undecided, there is nothing to count, and the error
+// is nil. A name that no rule around the handler has is a mistake in the program: see [Take].
 //
 // Spend is safe for concurrent use.
 func Spend(ctx context.Context, guard string, n int64) error {
@@ -49,12 +49,12 @@ func Spend(ctx context.Context, guard string, n int64) error {
 	return nil
 }
 
-// spends reports whether the guard corrects the cost of an attempt when the request ends. What is confirmed
-// before the header is sent cannot be corrected after it.
+// spends reports whether the guard corrects the cost of an attempt when the request ends. A claim that is
+// confirmed before the header is sent cannot be corrected after it.
 func (r *mounted) spends() bool { return r.traits.Spends && !r.traits.Confirms }
 
-// spending is what a handler says that a request has cost: 0, nothing so far; else one more than the sum;
-// below 0, it is too late.
+// spending is the cost of a request as reported by its handler. It is 0 if nothing was reported, else the
+// sum plus 1. Below 0, it is too late to report.
 type spending struct{ sum atomic.Int64 }
 
 // add reports whether it is not too late.

@@ -35,7 +35,7 @@ func (p *Passage) askTogether(rules []*mounted, ready []prepared) (*mounted, *an
 	for i, rule := range rules {
 		tries[i].rule, tries[i].prepared = rule, ready[i]
 	}
-	rest := tries // whose turn has not come
+	rest := tries // not asked yet
 	defer func() {
 		if len(rest) > 0 { // a rule refuses, or a function of the application panics
 			p.giveBack(rest)
@@ -168,7 +168,7 @@ func (p *Passage) concludeTry(t *try) *answers.Refusal {
 	return p.conclude(t.rule, &t.prepared, &t.entry)
 }
 
-// giveBack rolls back what the entries took, the latest first, and what rules behind them took early.
+// giveBack rolls back the entries, the latest first, and the early claims of rules behind them.
 func (p *Passage) giveBack(early []try) {
 	if len(p.entries)+len(early) == 0 {
 		return

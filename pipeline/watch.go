@@ -10,10 +10,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// ErrRefused is the error that a handler gets when it writes after the rules have refused the request in its
-// place, because a claim could not be confirmed. It comes from Write, from Flush of http.ResponseController
-// and from Hijack. The client has got its response, so the handler can only stop. While an idempotency rule
-// keeps the handler's response for repetitions, Write succeeds.
+// ErrRefused is the error that a handler gets when it writes after the rules have refused the request in
+// its place, because a claim could not be confirmed. Write, Flush of http.ResponseController and Hijack
+// return it. The client has got its response, so the handler can only stop. While an idempotency rule keeps
+// the handler's response for repetitions, Write succeeds.
 var ErrRefused = errors.New("gatehouse: the request was refused because its claim could not be confirmed")
 
 // heldMost is how many bytes of a response are held back at most.
@@ -24,15 +24,15 @@ const unconfirmedRetry = time.Second
 
 // Watch adds the RateLimit fields to the header of w, as SetHeaders does, and returns the writer for the
 // handler. The writer judges, confirms and records the response before passing it on to w, and has the same
-// optional interfaces as w (flush, hijack). After Leave the writer only passes on. If no rule depends on
-// the response, the writer only exposes the fields to pages of other origins (see [answers.Headers]) and
-// keeps shared caches from storing tokens (see [answers.TokenHeader]). Without an Origin in the request, and
-// without a token, Watch returns w itself.
+// optional interfaces as w (flush, hijack). After Leave it only passes on. If no rule depends on the
+// response, it only exposes the fields to pages of other origins (see [answers.Headers]) and keeps shared
+// caches from storing tokens (see [answers.TokenHeader]). If there is also no Origin in the request and no
+// token, Watch returns w itself.
 //
-// If the innermost writer, by Unwrap, cannot flush, Watch takes it for a buffer that sends the response after
-// the handler has returned, like that of http.TimeoutHandler. Until then another handler may answer instead,
-// so the response is held back and decided in Leave. A response of more than 1 MiB is decided when it reaches
-// that size, and then passed on to w.
+// If the innermost writer, by Unwrap, cannot flush, Watch takes it for a buffer like that of
+// http.TimeoutHandler, which sends the response after the handler has returned. Until then another handler
+// may answer instead, so the response is held back and decided in Leave. A response of more than 1 MiB is
+// decided when it reaches that size, and then passed on to w.
 //
 // A hijacked connection counts as answered with 200. It is confirmed before it is handed over. If that fails,
 // Hijack returns ErrRefused, and the client gets the refusal.

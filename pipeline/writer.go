@@ -22,7 +22,7 @@ type watcher interface {
 	passes(n int) bool
 	// keep takes what does not go on.
 	keep(b []byte) (int, error)
-	// records returns what wants a copy of the body; nil: nothing.
+	// records returns the recording that needs a copy of the body, or nil.
 	records() *recording
 	// stopped says why the answer is not flushed; nil: it will go out later.
 	stopped() error
@@ -33,9 +33,9 @@ type watcher interface {
 // takeOver is http.Hijacker.Hijack.
 type takeOver func() (net.Conn, *bufio.ReadWriter, error)
 
-// watched returns w, with the watcher told of the answer on the way. Whatever else w can do that handlers
-// rely on (flush, hijack, push, copy from a reader), it still can; deadlines and the like are found by
-// Unwrap.
+// watched returns a writer that passes the answer to w and reports it to the watcher. It keeps the optional
+// methods of w that handlers use (flush, hijack, push, copy from a reader). Unwrap finds deadlines and the
+// like.
 func watched(w http.ResponseWriter, to watcher) http.ResponseWriter {
 	own := &writer{w, to}
 	_, hijacks := ability[http.Hijacker](w)
@@ -143,7 +143,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, src)
 }
 
-// CloseNotify is for gin, whose Context.Stream cannot do without.
+// CloseNotify is for gin: its Context.Stream needs it.
 func (w *writer) CloseNotify() <-chan bool {
 	if below, ok := ability[interface{ CloseNotify() <-chan bool }](w.ResponseWriter); ok {
 		return below.CloseNotify()

@@ -17,9 +17,9 @@ type Text struct {
 	// Lang is the language of the texts, such as "pt-BR" (RFC 5646). It is used in the Content-Language field
 	// and in pages. Empty: no such field, and "en" in pages.
 	Lang string
-	// Wait and Ready are for pages that say when to come back: what precedes the time, and what the page says
-	// when that time has come. Empty: "You can come back at" and "You can try again now." in an English page.
-	// In a page of another language there is the time without words.
+	// Wait and Ready are for pages that say when to come back. Wait precedes the time. Ready is shown when
+	// that time has come. Empty: "You can come back at" and "You can try again now." in an English page. A
+	// page of another language then has the time without words.
 	Wait, Ready string
 }
 
@@ -122,7 +122,7 @@ func (f *Refusal) appendPolicies(body []byte) []byte {
 		return body
 	}
 	body = append(body, `,"violated-policies":["`...)
-	// What it appends needs no escapes in JSON.
+	// The appended text needs no escapes in JSON.
 	limits, binding := f.Decision.Policies(), core.Policy{Window: f.Decision.Window}
 	for _, l := range limits {
 		if l.Binding {

@@ -22,14 +22,13 @@ import (
 //
 // # Meaning
 //
-// The rule allows at most q units in w seconds. r of them are left, and t seconds later at least one more: t
-// is the first moment at which asking again can help. There is no t where the guard does not know it. A
-// policy has the name of its guard. If a guard has several limits, the names contain the window, as in
-// "api/1s" and "api/24h". Then RateLimit-Policy lists all of them, and RateLimit the binding limit: the one
-// closest to its end. A guard with levels names those, as in "api/org" and "api/user", and RateLimit has all
-// of them. Several rules add several items, also if they are in several middlewares. A rule that
-// let the request pass by its Allow list or its NoKey appears in neither field, nor does a shadowed rule (see
-// [Rollout]).
+// The rule allows at most q units in w seconds. r units are left. In t seconds at least one more is: before
+// that, asking again cannot help. There is no t where the guard does not know it. A policy has the name of
+// its guard. If a guard has several limits, the names contain the window, as in "api/1s" and "api/24h".
+// Then RateLimit-Policy lists all of them, and RateLimit has the binding limit, which is closest to its
+// end. A guard with levels names the levels, as in "api/org" and "api/user", and RateLimit has all of them.
+// Several rules add several items, also from several middlewares. A rule that let the request pass by its
+// Allow list or its NoKey appears in neither field, nor does a shadowed rule (see [Rollout]).
 //
 // Guards that name a unit in their Traits have such figures: rate limits, quotas and semaphores. The figures
 // of votes, stocks and shares do not help clients to pace themselves, so these guards send none unless Unit
@@ -37,23 +36,23 @@ import (
 //
 // # Failed requests
 //
-// What a failed request gives back (see Rule.Failed) counts as left in the header of its response. It is back
-// in Redis when the handler has returned, so a client that asks earlier may be refused. What other requests
-// take and give back meanwhile is not known. Where the handler says what the request has cost (see [Spend]),
-// the figures are those of the estimate.
+// Units that a failed request gives back (see Rule.Failed) count as left in the header of its response.
+// They are back in Redis when the handler has returned, so an earlier request may be refused. The figures
+// leave out what other requests take and give back meanwhile. Where the handler says what the request has
+// cost (see [Spend]), the figures are those of the estimate.
 //
 // # CORS
 //
-// If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers. Put
-// the CORS middleware around the rules: then refusals have its fields too. Where it is inside of rules that
-// otherwise need not see the response, such as plain rate limits, they look at the header only if the request
-// has an Origin, as those of pages of other origins have.
+// If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers.
+// Put the CORS middleware around the rules: then refusals have its fields too. If it is inside rules that
+// need not see the response, such as plain rate limits, these rules look at the header only if the request
+// has an Origin. Requests from pages of other origins have it.
 //
 // # Refusals
 //
-// A refused response has the policies of the rules that were asked, and the figures of the rule that refused:
-// what the others of the same middleware took has been given back. Retry-After has the t of that rule, or a
-// later time if a middleware around it used its last unit for the request.
+// A refused response has the policies of the rules that were asked, and the figures of the rule that
+// refused, since the other rules of the middleware have given back what they took. Retry-After has the t of
+// that rule, or a later time if a middleware around it used its last unit for the request.
 type Headers struct {
 	// Hide hides the rule's figures and name from clients. Retry-After stays.
 	Hide bool
@@ -62,9 +61,9 @@ type Headers struct {
 	// rule only: the one that refused, else the one with the least left.
 	Legacy bool
 	// Unit is the unit of the rule's figures (parameter qu), if it differs from that of the guard, such as
-	// "content-bytes" for a limit whose Cost is the length of the body. The draft has a registry of units
-	// with "requests" (the default), "content-bytes" and "concurrent-requests"; the "items" of quotas are not
-	// in it.
+	// "content-bytes" for a limit whose Cost is the length of the body. The draft's registry of units has
+	// "requests" (the default), "content-bytes" and "concurrent-requests". The "items" of quotas are not in
+	// it.
 	Unit string
 	// PartitionKey finds the key that tells clients which of several budgets a response is about (parameter
 	// pk), such as keyfuncs.Param("tenant"). Clients see it, so it must not be a secret. If it is nil or
@@ -224,8 +223,8 @@ func (e *Figure) advertise(r *keyfuncs.Request) (s advertised, ok bool) {
 	return s, true
 }
 
-// findConstant makes, at the first request, what the guard's figures have in all answers. A guard whose limits
-// differ from attempt to attempt has it for those of its first.
+// findConstant makes, at the first request, the part of the guard's figures that is the same in all
+// answers. If the guard's limits differ between attempts, it is made for those of the first attempt.
 func (s *advertised) findConstant() {
 	d, c := s.Decision, s.Source.constant.Load()
 	if c == nil {
@@ -335,8 +334,8 @@ func (s *advertised) appendItem(b []byte, l core.Policy) []byte {
 	return append(b, '"')
 }
 
-// appendPolicyName appends the name of the policy of one of a guard's limits. Names of guards contain no
-// slash, so no other guard has this policy name.
+// appendPolicyName appends the policy name of a guard's limit. Names of guards contain no slash, so no
+// other guard has this policy name.
 func appendPolicyName(b []byte, guard string, limits int, l core.Policy) []byte {
 	b = appendPrintable(b, guard)
 	if l.Name == "" && limits < 2 {
@@ -358,8 +357,8 @@ func appendPolicyName(b []byte, guard string, limits int, l core.Policy) []byte 
 }
 
 // appendPrintable appends text as the content of a String (RFC 9651). Names of an engine's guards need no
-// change. In names of an application's own guards, quotes, backslashes, percent signs and anything outside of
-// printable ASCII are percent-encoded, so that names are the same in fields and bodies.
+// change. In other names, quotes, backslashes, percent signs and anything outside printable ASCII are
+// percent-encoded, so that names are the same in fields and bodies.
 func appendPrintable(b []byte, text string) []byte {
 	const digits = "0123456789ABCDEF"
 	for i := range len(text) {
@@ -399,7 +398,7 @@ func (f *Fields) Set(h http.Header) {
 		switch value := f.values[i]; {
 		case value == "" || slices.Contains(h[name], value):
 		case h[name] == nil:
-			h[name] = f.values[i : i+1 : i+1] // without an allocation; who appends gets a copy
+			h[name] = f.values[i : i+1 : i+1] // no allocation; an append makes a copy
 		default:
 			h[name] = append(h[name], value)
 		}
@@ -423,14 +422,14 @@ func (l *legacy) put(h http.Header) {
 	h.Set(fieldReset, strconv.FormatInt(time.Now().Unix()+l.reset, 10))
 }
 
-// Correct puts the fields in place of earlier ones in a header: what failed will be given back.
+// Correct replaces earlier fields in a header, since failed rules will give back their units.
 func (f *Fields) Correct(before *Fields, h http.Header) {
 	if i := slices.Index(h[fieldLimit], before.values[1]); i >= 0 && before.values[1] != "" {
 		h[fieldLimit] = slices.Clone(h[fieldLimit]) // other headers may have the same values
 		h[fieldLimit][i] = f.values[1]
 	}
 	if l := f.legacy(); l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy().remaining, 10) {
-		h.Del(fieldRemaining) // put keeps the figures of who has less left
+		h.Del(fieldRemaining) // put keeps the figures with less left
 		l.put(h)
 	}
 }

@@ -147,7 +147,7 @@ func (f *Refusal) appendLine(b []byte, l *line, lang string) []byte {
 	return append(append(append(b, `<p id="cookies" hidden>`...), words.cookies...), "</p>\n</div>\n"...)
 }
 
-// appendDraw appends what a visitor needs to check their place, who came before the opening.
+// appendDraw appends the data by which a visitor from before the opening can check their place.
 func (w *lineWords) appendDraw(b []byte, l *line) []byte {
 	if l.commitment == "" {
 		return b

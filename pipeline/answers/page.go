@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Pages have no reload by themselves (meta refresh): all who wait for a sale would come back in the same
-// moment, and readers with a screen reader would lose their place. Who waits in line has a time of their own:
-// see appendLine.
+// Pages do not reload themselves (meta refresh). Everybody who waits for a sale would come back in the same
+// moment, and readers with a screen reader would lose their place. Visitors in line each have their own
+// time: see appendLine.
 
 // pageStyle is the style sheet of pages. It follows the browser's light or dark mode.
 const pageStyle = ":root{color-scheme:light dark}" +
@@ -138,7 +138,7 @@ func appendWait(b []byte, wait time.Duration, text Text, english bool) []byte {
 	return append(b, "</span></p>\n"...)
 }
 
-// appendDuration appends how long from now something is, rounded up to what people say.
+// appendDuration appends the time until an event, rounded up as people say it.
 func appendDuration(b []byte, d time.Duration) []byte {
 	unit, name := 24*time.Hour, "day"
 	switch {

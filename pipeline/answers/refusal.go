@@ -27,7 +27,7 @@ type Refusal struct {
 	standard bool      // Source.Answer was called
 	replayed bool      // the operation is done, so this is no refusal
 	stranger bool      // has no token and does not navigate, as a search engine: see kit.Answer.PageStatus
-	source   *Source   // what refused; nil if no rule did
+	source   *Source   // the rule that refused; nil: none
 	answer   *answer   // nil in a Refusal that this package has not made
 	deferral *Deferral // the request runs later; nil: it does not
 	fields   Fields
@@ -117,12 +117,12 @@ func (f *Refusal) Answer(w http.ResponseWriter, r *http.Request) {
 
 // Reply writes the standard response: the status, the RateLimit fields, Retry-After, and a body with the
 // reason. The Accept header of the request selects the form of the body (RFC 9110, section 12.5.1):
-// application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A page says in
-// words for people what happened and, where there is a Retry-After, when to come back. A HEAD request gets
-// the header only. Cache-Control: no-store forbids caching, since the next response may differ. A stored
-// answer of the same operation is replayed instead, if it is whole and the client accepts its coding; if
-// not, Location says where its result is, as far as the handler has said so. A claim that is done without
-// a stored answer is answered with status 200, and with application/json in place of a problem.
+// application/problem+json (RFC 9457), unless the client prefers text/html or text/plain. A page says what
+// happened and, where there is a Retry-After, when to come back. A HEAD request gets the header only.
+// Cache-Control: no-store forbids caching, since the next response may differ. A stored answer of the same
+// operation is replayed instead, if it is whole and the client accepts its coding. Otherwise Location
+// points to the result, if the handler has set it. A claim that is done without a stored answer is answered
+// with status 200, and with application/json in place of a problem.
 func (f *Refusal) Reply(w http.ResponseWriter, r *http.Request) {
 	if o, ok := replayOf(f.Decision, r); ok {
 		f.replay(w, r, o)
@@ -185,7 +185,7 @@ func (f *Refusal) setHeaders(header http.Header, v *values) {
 // values holds values of header fields, which share allocations.
 type values []string
 
-// set is http.Header.Set for a name in its canonical form. Who appends to the field's values gets a copy.
+// set is http.Header.Set for a name in its canonical form. An append to the field's values makes a copy.
 func (v *values) set(h http.Header, name, value string) {
 	*v = append(*v, value)
 	n := len(*v)

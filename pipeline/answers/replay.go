@@ -12,19 +12,20 @@ import (
 
 // ReplayedHeader is the field that marks a replayed response. Its value is "true".
 //
-// A replayed response has the body of the first one, and all header fields that the handler has set, such as
-// Content-Security-Policy, with these exceptions: Set-Cookie, Date, those of the connection (RFC 9110,
-// section 7.6.1), those about caching, those that name a single response, such as X-Request-Id, and those of
-// rules, such as RateLimit. Fields of a middleware around the rules are not stored: it sets them again.
+// A replayed response has the body of the first one, and the header fields that the handler has set, such
+// as Content-Security-Policy. It has no Set-Cookie and no Date. It has no fields of the connection (RFC
+// 9110, section 7.6.1), about caching, or of rules, such as RateLimit, and none that name a single
+// response, such as X-Request-Id. Fields of a middleware around the rules are not stored: it sets them
+// again.
 //
-// An answer with fields of more than 8 KiB in all, or with one that is not UTF-8, is kept as one whose body
-// is too long: as done, with its Location.
+// An answer is kept only as done, with its Location, if its body is too long, its fields exceed 8 KiB in
+// all, or a field is not UTF-8.
 const ReplayedHeader = "Idempotent-Replayed"
 
 // sharedLists are the fields to which the middlewares around the rules may add members of their own.
 var sharedLists = []string{"Vary", "Access-Control-Expose-Headers"}
 
-// Repeatable reports whether a response with this status can be replayed. One that switches protocols cannot.
+// Repeatable reports whether a response with this status can be replayed. A switch of protocols cannot.
 func Repeatable(status int) bool { return status >= http.StatusOK && status <= 999 }
 
 // replayOf returns the stored answer of a decision, and whether it can be replayed to this request: it is
@@ -79,8 +80,8 @@ func writeOutcome(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	}
 }
 
-// pointToResult sets the Location of an operation that is done and whose answer is not replayed, so that the
-// client can look at what it did.
+// pointToResult sets the Location of a finished operation whose answer is not replayed, so that the client
+// can look at its result.
 func pointToResult(header http.Header, d core.Decision) {
 	if o := core.OutcomeOf(d); o != nil && d.Reason == core.ReasonDone && o.Header["Location"] != "" {
 		header.Set("Location", o.Header["Location"])
@@ -97,8 +98,7 @@ func Replay(by Table, d core.Decision) *Refusal {
 	return f
 }
 
-// fact is the body that says that an operation is done, and which: what the client has asked for. The guard's
-// details follow it, as in a problem.
+// fact is the body that names the operation that is done. The guard's details follow it, as in a problem.
 type fact struct {
 	Title    string      `json:"title"`
 	Status   int         `json:"status"`

@@ -26,7 +26,7 @@ const (
 	// claim. Status 403.
 	ReasonPreflight core.Reason = "preflight"
 	// ReasonUnavailable: the guard could not decide because Redis is unavailable, and the rule's outage policy
-	// does not let the request pass; or a key function of the application failed. Status 503.
+	// does not let the request pass. Or a key function of the application failed. Status 503.
 	ReasonUnavailable core.Reason = "unavailable"
 )
 

@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// TokenHeader is the header field in which apps keep the token of a guard (core.Traits.KeepsToken), such as
-// the ticket of a waiting room: "Gatehouse-Token: shop=…", of a request and of its answer. A client that
-// sends the field, even without a value, gets it in place of the cookie. Several guards are in several
-// lines, or in one, with commas in between.
+// TokenHeader is the header field of requests and answers in which apps keep the token of a guard
+// (core.Traits.KeepsToken), such as the ticket of a waiting room: "Gatehouse-Token: shop=…". A client that
+// sends the field, even without a value, gets it in place of the cookie. Several guards have several lines,
+// or one with commas in between.
 //
-// All others keep the token in a cookie named __Host-gatehouse- and the guard's name, which no subdomain
-// can set and which ends with the browser. Browsers take such a cookie by HTTPS only, some of them on
-// loopback hosts too. Where a request came without TLS to a loopback host, such as http://localhost:8080,
-// and has no field of a proxy, the cookie is named gatehouse- and the guard's name, and is not Secure.
+// All other clients keep the token in a cookie named __Host-gatehouse- and the guard's name. No subdomain
+// can set it, and it ends with the browser. Browsers take such a cookie by HTTPS only, and some of them do
+// so on loopback hosts too. If a request came without TLS to a loopback host, such as
+// http://localhost:8080, and has no field of a proxy, the cookie is named gatehouse- and the guard's name,
+// and is not Secure.
 const TokenHeader = "Gatehouse-Token"
 
 // tokenMost is the maximum length of a token that a client sends, as it is in the field or the cookie. Others
@@ -54,9 +55,9 @@ func (f *Fields) appendToken(r *http.Request, by *Figure) {
 	f.more().tokens = &token{fieldSetCookie, name + "=" + text + attributes, f.tokens()}
 }
 
-// TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room, where no
-// rule of the guard is in front of the handler. Only the guard knows whether it is a forgery. It is empty if
-// there is none, or if what was sent cannot be one.
+// TokenOf returns the token of a guard that the client has sent, such as the pass of a waiting room. It is
+// for handlers without a rule of the guard in front. Only the guard knows whether it is a forgery. It is
+// empty if there is none, or if the value cannot be a token.
 func TokenOf(r *http.Request, guard string) string {
 	sent, found := "", false
 	take := func(text string) {
