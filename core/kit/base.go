@@ -50,7 +50,7 @@ func (b Base) Within() Base {
 }
 
 // NeedRedis panics when the engine has no Redis. It is for the constructors of guards whose state must
-// outlive a process. The kind is that of [Register]; the text of the panic begins with it.
+// outlive a process. The text of the panic begins with the kind, as given to [Register].
 func NeedRedis(e *core.Engine, kind, name string) {
 	if !e.HasRedis() {
 		panic(fmt.Sprintf("%s: the guard %q needs Redis, because its state must outlive the process: "+
@@ -89,8 +89,8 @@ func (b *Base) Decide(
 	return d, b.Observe(ctx, op, begun, d, err)
 }
 
-// Call is [Base.Decide] for calls that do not decide. The attempt a is what the call is about; it may be the
-// zero Attempt.
+// Call is [Base.Decide] for calls that do not decide. The attempt a is the subject of the call, and may be
+// the zero Attempt.
 func (b *Base) Call(ctx context.Context, op string, a core.Attempt, f func() error) error {
 	begun := time.Now()
 	return b.Observe(ctx, op, begun, core.Decision{Guard: b.name, Attempt: a}, f())
@@ -103,9 +103,9 @@ func Look[T any](ctx context.Context, b *Base, op string, a core.Attempt, f func
 	return value, b.Observe(ctx, op, begun, core.Decision{Guard: b.name, Attempt: a}, err)
 }
 
-// Observe tells the engine's observer of one call of the guard that has ended. The op is that of
-// [core.Event].Op, and begun is when the call began. Observe returns the error with the guard and the call
-// named; an [core.ErrInvalid] is returned unchanged, because its text is complete. Most guards use
+// Observe tells the engine's observer of one call of the guard that has ended. The op becomes
+// [core.Event].Op, and the call began at begun. Observe returns the error with the guard and the call
+// named. It returns an [core.ErrInvalid] unchanged, because its text is complete. Most guards use
 // [Base.Decide], [Base.Call] and [Look] instead.
 func (b *Base) Observe(ctx context.Context, op string, begun time.Time, d core.Decision, err error) error {
 	if b.within {

@@ -10,9 +10,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// Describer is a guard that describes itself: how its refusals are answered, which operations it has for an
-// operator, and what observers are told of it. It is optional. Each built-in guard describes itself in its
-// file describe.go, so that no other package lists its reasons or operations.
+// Describer is a guard that describes itself: the answers to its refusals, its operations for an operator,
+// and its figures for observers. It is optional. Each built-in guard describes itself in its file
+// describe.go, so that no other package lists its reasons or operations.
 type Describer interface {
 	// Describe returns the description. It is called when rules and operators' pages are set up, never in a
 	// request, and always returns the same.
@@ -26,10 +26,9 @@ type Description struct {
 	Kind string
 	// Settings are what the guard was made with, such as its limits, as operators see them.
 	Settings []Detail
-	// Answers are the answers to the reasons for which the guard denies attempts, and to replays of what is done
-	// ([ReasonReplayed]). Reasons that several guards
-	// share have a [StandardAnswer]; [StandardAnswers] collects these. A reason that is missing here gets its
-	// standard answer.
+	// Answers are the answers to the reasons for which the guard denies attempts, and to replays of finished
+	// operations ([ReasonReplayed]). Reasons that several guards share have a [StandardAnswer], and
+	// [StandardAnswers] collects these. A reason that is missing here gets its standard answer.
 	Answers []Answer
 	// Operations are what an operator can do with the guard, in the order in which they are shown. Their
 	// names must differ.
@@ -39,8 +38,8 @@ type Description struct {
 }
 
 // Tool is something that an application calls by name and that no rule checks, such as a delay queue. It is
-// made with an engine as guards are, and shares its deadline, breaker and observer; operators see it beside
-// the guards.
+// made with an engine, as guards are, and shares the engine's deadline, breaker and observer. Operators see
+// it beside the guards.
 type Tool interface {
 	Describer
 	// Name returns the tool's name, which is unique in its engine, guards included.
@@ -74,16 +73,16 @@ type Answer struct {
 	PageTitle, PageDetail string
 	// Pages are what pages say to readers of other languages, by Accept-Language.
 	Pages []PageText
-	// PageStatus is the status of the page where that is none of Status, such as 200 for who waits in line.
-	// Then only page views get the page, that is, GET and HEAD requests of a browser that does not fetch for a
-	// script; all others get the body for programs. Search engines are not to find either. A page view without
-	// a token, and without Sec-Fetch-Mode: navigate, may be a search engine: it gets 503, so that the page
-	// behind stays where it is found. Zero: Status.
+	// PageStatus is the status of the page if it differs from Status, such as 200 for a visitor in line. Then
+	// only page views get the page: GET and HEAD requests of a browser that does not fetch for a script. All
+	// other requests get the body for programs. Search engines are to index neither. A page view without a
+	// token, and without Sec-Fetch-Mode: navigate, may be a search engine. It gets 503, so that the page
+	// behind stays indexed. Zero: Status.
 	PageStatus int
-	// Waits reports whether the client waits in line, and comes in by asking again. The page does so by itself,
-	// as often as the decision's RetryAfter says, and shows these of its details, as far as they are there:
-	// "position" (int64), "estimate" (text as in ISO 8601, such as PT4M), "opens" (time.Time), and "state", of
-	// which only a change matters. An answer with a PageStatus and a RetryAfter has that page, too.
+	// Waits reports whether the client waits in line, and comes in by asking again. The page asks by itself,
+	// as often as the decision's RetryAfter says. It shows these of the decision's details, if present:
+	// "position" (int64), "estimate" (text as in ISO 8601, such as PT4M), "opens" (time.Time), and "state",
+	// where only a change matters. An answer with a PageStatus and a RetryAfter has that page, too.
 	Waits bool
 	// Type is the URI of the problem type (RFC 9457). Empty means "about:blank": the status says it all. With
 	// [TypeQuotaExceeded] and [TypeAbnormalUsage] the answer names the limit that denied the request.
@@ -218,7 +217,7 @@ func StandardAnswer(reason core.Reason) (answer Answer, ok bool) {
 }
 
 // StandardAnswers returns the standard answers to the reasons, for a [Description]. It panics on a reason
-// that has none; the guard then needs an [Answer] of its own.
+// without a standard answer: the guard then needs an [Answer] of its own.
 func StandardAnswers(reasons ...core.Reason) []Answer {
 	answers := make([]Answer, 0, len(reasons))
 	for _, reason := range reasons {
@@ -236,17 +235,17 @@ func StandardAnswers(reasons ...core.Reason) []Answer {
 type Operation struct {
 	// Name is the operation's name, in lower-case letters and hyphens, such as "peek".
 	Name string
-	// Changes reports whether the operation changes anything, or shows what only those may see who may change
-	// things, such as the contents of a task. It is recorded.
+	// Changes reports whether the operation changes anything, or shows data that only operators with the right
+	// to change may see, such as the contents of a task. It is recorded.
 	Changes bool
 	// Reversible reports whether another operation takes the change back, or it does no harm. Pages ask for a
 	// confirmation of all other changes.
 	Reversible bool
 	// Fields are the operation's parameters.
 	Fields []Field
-	// Run performs the operation. Its result is shown as JSON; of a [Decision], its figures are shown. The
-	// operator sees the text of an error of kind core.ErrInvalid, ErrNotFound or ErrNotNow; for other errors
-	// they see only that the operation failed. Run may be called concurrently.
+	// Run performs the operation. Its result is shown as JSON, and a [Decision] by its figures. The operator
+	// sees the text of an error of kind core.ErrInvalid, ErrNotFound or ErrNotNow. For any other error they
+	// see only that the operation failed. Run may be called concurrently.
 	Run func(ctx context.Context, in Input) (any, error)
 }
 
@@ -387,8 +386,8 @@ func DetailsOf(d core.Decision) []Detail {
 	return nil
 }
 
-// TextOf returns a time as operators see it, rounded up to what they can use: 59m29s, 1.5s, 20ms. It can be
-// read by time.ParseDuration.
+// TextOf returns a duration as operators see it, rounded up to a useful unit: 59m29s, 1.5s, 20ms.
+// time.ParseDuration reads it.
 func TextOf(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= time.Minute {

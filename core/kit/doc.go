@@ -1,5 +1,6 @@
-// Package kit has what guards are made with: the built-in ones and those of an application, which have the
-// same access. Applications that only use guards need package core. docs/new-guard.md walks through a guard.
+// Package kit has the parts of which guards are made. An application's own guards have the same access as
+// the built-in ones. Applications that only use guards need package core. docs/new-guard.md walks through a
+// guard.
 //
 // In the order in which an author needs it:
 //
@@ -12,9 +13,9 @@
 //  3. A call that ended with an error may have run all the same: [RoomToUndo] before it, [Base.UndoLater]
 //     after it, and a tombstone ([TombstoneTTL]) for the case that it arrives late.
 //  4. Describe ([Describer]) says how refusals are answered and what an operator can do.
-//  5. What not every guard has: answers that the process remembers ([Recall], [Recaller]), claims that can be
-//     lost while they are held ([Holder]), decisions without Redis ([LocalGuard]), checks that share a trip
-//     with those of other rules ([Phased]).
+//  5. Some guards have more: answers that the process remembers ([Recall], [Recaller]), claims that can be
+//     lost while they are held ([Holder]), decisions without Redis ([LocalGuard]), checks that share a
+//     round trip with other rules ([Phased]).
 //
 // Adapters use [Place], [DescriptionOf], [PhasesOf], [Refused] and [LoggerOf].
 //

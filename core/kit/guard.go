@@ -26,15 +26,15 @@ const (
 type LocalGuard interface {
 	core.Guard
 
-	// CheckLocal is Check without Redis, for an outage: it decides an attempt by what this process knows of the
-	// actor. It is not a faster Check for normal times: with n processes behind a load balancer, up to n times
-	// the limit passes. Rules call it under [core.FailLocal]; other callers do after an error of Check.
+	// CheckLocal is Check without Redis, for an outage: it decides an attempt by what this process knows of
+	// the actor. It is not a faster Check for normal times: with n processes behind a load balancer, up to n
+	// times the limit passes. Rules call it under [core.FailLocal], and other callers after an error of Check.
 	CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error)
 }
 
-// Recaller is a guard, or the bans of a rule, that remembers refusals inside the process. Where a request has
-// to pass several guards, an adapter asks all of them what they remember before it lets the first one take
-// anything. Thus a flood that a later guard refuses does not make the earlier ones take and give back.
+// Recaller is a guard, or the bans of a rule, that remembers refusals inside the process. If a request has
+// to pass several guards, an adapter asks all of their memories before the first guard takes anything. So a
+// flood that a later guard refuses does not make the earlier ones take and give back.
 type Recaller interface {
 	// Recall returns the refusal that Check would return for the attempt from memory, and reports whether there
 	// is one. It takes nothing, sends nothing to Redis, and returns no error: false means that Check has to
@@ -46,8 +46,8 @@ type Recaller interface {
 // Holder is a guard whose claims can be lost while the attempt goes on, as those under a lease can.
 type Holder interface {
 	// Hold returns a context for the work of an allowed attempt. It ends when the claim is lost, with a cause
-	// that says so (see context.Cause), and when ctx ends. Call stop when the work is done; the context is over
-	// then. Hold is not a claim: the decision has to be settled as any other.
+	// that says so (see context.Cause), and when ctx ends. Call stop when the work is done, which ends the
+	// context. Hold is not a claim: the decision has to be settled as any other.
 	//
 	// An adapter passes this context to the handler of a request, unless the attempt is in the shadow. It need
 	// not call stop where ctx ends with the request.
@@ -73,10 +73,11 @@ func TagOf(a core.Attempt) string {
 	return script.JoinTag(script.Encode(a.Resource), script.Encode(a.Actor))
 }
 
-// Refused reports a request that an adapter has refused without a decision of the guard. The observer of the
-// guard's engine gets an [core.Event] with the Op refuse. Of d it has the guard's name, the reason, and
-// whether the refusal is in the shadow; the texts of the attempt are left out, since clients choose them. key
-// and function become the event's Key and Function. A guard without an engine has no observer.
+// Refused reports a request that an adapter has refused without a decision of the guard. The observer of
+// the guard's engine gets an [core.Event] with the Op refuse. The event has the guard's name, the reason,
+// and whether the refusal is in the shadow, all from d. It has no texts of the attempt, since clients
+// choose them. key and function become the event's Key and Function. A guard without an engine has no
+// observer.
 func Refused(ctx context.Context, guard any, d core.Decision, key, function string) {
 	own, ok := guard.(interface{ Engine() *core.Engine })
 	if !ok || own.Engine() == nil {

@@ -11,23 +11,24 @@ import (
 
 // This file lets guards whose checks have two phases share a trip to Redis.
 
-// Phased is a guard whose checks have two phases, with the call to Redis in between, so that an adapter can
-// send the calls of several guards about one request together. A [Base] has Observe.
+// Phased is a guard whose checks have two phases, with the call to Redis in between. So an adapter can send
+// the calls of several guards about one request together. A [Base] has Observe.
 //
 // An adapter begins the checks of a request in the order of its rules, for as long as each of them is
-// Batchable. It sends their calls by one [script.Send], and ends them in the same order. A check that is
-// not is sent by itself, when those in front have ended; those behind it are begun when it has ended. If a
-// guard refuses, the adapter rolls back what guards behind it have taken. So a claim must not be batchable
-// if others are told for good of what it takes, as of a duplicate, or of a sale that is sold out.
+// Batchable. It sends their calls by one [script.Send], and ends them in the same order. Any other check is
+// sent alone, after the checks in front have ended. The checks behind it are begun when it has ended. If a
+// guard refuses, the adapter rolls back the claims of guards behind it. So a claim must not be batchable if
+// it makes others hear a final refusal, such as duplicate or sold out.
 type Phased interface {
 	core.Guard
 
-	// Phases returns the guard itself, and whether it may go along with others; if not, Check has to decide. A
-	// guard that embeds one with Phases returns that one, and so is not taken for it: see [PhasesOf].
+	// Phases returns the guard itself, and whether it may join a batch. If not, Check has to decide. A guard
+	// that embeds another guard with Phases returns the embedded one, and so is not taken for it: see
+	// [PhasesOf].
 	Phases() (self Phased, joins bool)
 
-	// Begin prepares a check. It takes nothing. notFirst reports whether checks in front have not ended, and
-	// notLast whether further ones are behind, which join the batch if this one is batchable.
+	// Begin prepares a check. It takes nothing. notFirst reports whether checks in front have not ended.
+	// notLast reports whether further checks are behind, which join the batch if this one is batchable.
 	Begin(ctx context.Context, a core.Attempt, notFirst, notLast bool) Prepared
 
 	// BeginSettle prepares what Settle does with an ending that gives back or charges something. A guard whose

@@ -32,11 +32,11 @@ import (
 // # Invalidation
 //
 // A caller that changes what the answers depend on calls [Recall.Drop] after the change, even when it does
-// not know whether the change was made. Drop forgets the answer and rejects those of calls in progress: Hear
-// stores no answer whose Ask came before the last Drop of its key. Changes by other processes become visible
-// when the answer expires.
+// not know whether the change was made. Drop forgets the answer and rejects those of calls in progress:
+// Hear stores no answer if its Ask came before the last Drop of its key. Changes by other processes become
+// visible when the answer expires.
 //
-// Values are shared by all callers: do not modify a value, or what it points to, once it is in the Recall.
+// All callers share the values: do not modify a value, or anything it points to, once it is in the Recall.
 type Recall[K comparable, V any] struct {
 	longest time.Duration
 	clone   func(K) K
@@ -67,7 +67,7 @@ type Asked[K comparable] struct {
 }
 
 // NewRecall makes a Recall for the given number of keys, rounded up to a multiple of 64. No answer is found
-// for longer than longest; when longest is zero or negative, nothing is remembered. NewRecall panics when
+// for longer than longest. If longest is zero or negative, nothing is remembered. NewRecall panics when
 // keys is not positive.
 //
 // A key that is a string is cloned, so that it does not keep a longer string in memory. A key of a type with
@@ -157,10 +157,10 @@ func (r *Recall[K, V]) Set(asked Asked[K], value V, lasts time.Duration) {
 	}
 }
 
-// Merge is [Recall.Hear] for values that combine several answers. The function f returns the new value, given
-// the one that is held, fresh or not; ok is false when there is none. It must not modify the old value. It
-// runs with a lock held, so it must not call the Recall. It is not called when the key has been dropped since
-// Ask.
+// Merge is [Recall.Hear] for values that combine several answers. The function f gets the held value, fresh
+// or not, and returns the new one. ok is false when no value is held. f must not modify the old value. It
+// runs with a lock held, so it must not call the Recall. It is not called when the key has been dropped
+// since Ask.
 func (r *Recall[K, V]) Merge(asked Asked[K], lasts time.Duration, f func(old V, ok bool) V) {
 	r.keep(asked, lasts, func(known answer[V], ok bool) (V, bool) { return f(known.value, ok), true })
 }

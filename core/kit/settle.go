@@ -55,9 +55,9 @@ func (p *Place) Free() {
 	}
 }
 
-// Settling returns a context for settling: ctx without its end, since the caller may have left when the work
-// is over, and what was taken is given back all the same. A guard's Settle begins with it. The calls to Redis
-// have limits of their own: see [script.Runner.SettleTimeout].
+// Settling returns a context for settling: ctx without its end. The caller may have left when the work is
+// over, and the claim is settled all the same. A guard's Settle begins with it. The calls to Redis have
+// limits of their own: see [script.Runner.SettleTimeout].
 func Settling(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		return ctx
@@ -84,10 +84,10 @@ func (p *Place) Settled(g core.Guard, d core.Decision, end core.Ending, err erro
 // SettleLater tells the guard in the background how an attempt ended. It takes over the place, and releases
 // it when the guard has answered.
 //
-// It retries for as long as the claim is held (Decision.ResetAfter), but for at least 30 seconds and at most
-// 10 minutes; for a rate limit, for 30 seconds. After that, the observer of the guard's engine gets an
-// [core.ErrUnsettled]; for an application's own guard without an engine, the error is logged. Retries are
-// safe, because settling twice has the effect of settling once. [core.Drain] waits for them.
+// It retries for as long as the claim is held (Decision.ResetAfter), but for at least 30 seconds and at
+// most 10 minutes. For a rate limit, it retries for 30 seconds. After that, the observer of the guard's
+// engine gets an [core.ErrUnsettled]. If an application's own guard has no engine, the error is logged.
+// Retries are safe, because settling twice has the effect of settling once. [core.Drain] waits for them.
 //
 // When the place was not taken and none is free, SettleLater does not try, and reports the error at once.
 func (p *Place) SettleLater(g core.Guard, d core.Decision, end core.Ending) {
@@ -153,8 +153,8 @@ func laneOf(g core.Guard) any {
 	return nil
 }
 
-// unsettled reports that settling an attempt was given up. A guard without an engine has no observer, so the
-// error is logged: by the guard's own logger, if it has a method Logger as Base has. Of each guard the first
+// unsettled reports that settling an attempt was given up. A guard without an engine has no observer, so
+// the error is logged: by the guard's own logger, if it has a method Logger as Base has. Each guard's first
 // error is logged, and then one per minute, since an outage may end with thousands.
 func unsettled(g core.Guard, d core.Decision, err error) {
 	if own, ok := g.(interface{ Engine() *core.Engine }); ok && own.Engine() != nil {
@@ -171,11 +171,11 @@ func unsettled(g core.Guard, d core.Decision, err error) {
 // unsettledOf says which errors are logged, by the names of guards without an engine.
 var unsettledOf warn.Sample[string]
 
-// UndoLater runs f in the background to undo what a call that ended with err may have done. It repeats f
-// until Redis has answered or 10 minutes have passed; then the observer gets a [core.ErrUnsettled]. No undo
-// is rejected: when too many are pending, new claims are rejected instead (see [RoomToUndo]). A call that
-// the breaker did not send has nothing to undo, nor has one that Redis refused before it changed anything,
-// such as with OOM or NOPERM.
+// UndoLater runs f in the background to undo the possible effects of a call that ended with err. It repeats
+// f until Redis has answered or 10 minutes have passed. In the latter case the observer gets a
+// [core.ErrUnsettled]. No undo is rejected: when too many are pending, new claims are rejected instead (see
+// [RoomToUndo]). A call has nothing to undo if the breaker did not send it, or if Redis refused it before
+// it changed anything, such as with OOM or NOPERM.
 func (b *Base) UndoLater(err error, f func(ctx context.Context) error) {
 	if script.NotRun(err) {
 		return
@@ -200,8 +200,8 @@ func (b *Base) Later(f func(ctx context.Context)) {
 }
 
 // After runs f once in the background when the time has passed, or when [core.Drain] or [core.Engine.Drain]
-// is called. It is for what the process has to return to Redis at some time, such as units that it holds. It
-// takes no place among [core.PendingMost].
+// is called. It is for things that the process has to return to Redis at some time, such as units. It takes
+// no place among [core.PendingMost].
 func (b *Base) After(wait time.Duration, f func(ctx context.Context)) { b.once(wait, true, f) }
 
 func (b *Base) once(wait time.Duration, early bool, f func(ctx context.Context)) {

@@ -10,7 +10,7 @@ import (
 // verdict is what an error says that a server, or a proxy in front of it, has answered: about the server, and
 // about what has become of the call.
 type verdict struct {
-	begins, has string // the text, without ERR: what it begins with, and what else is in it
+	begins, has string // the text, without ERR: its beginning, and another part of it
 
 	server  condition
 	mayRun  bool // the call may have changed something; else it has certainly changed nothing
@@ -39,8 +39,8 @@ const (
 	atTheKey                   // the same, while the slot of the keys moves
 )
 
-// answers are those that say more than that a command or a script has failed. The first one that fits counts.
-// An answer that is not here may come from a script that has changed something, and is about its call.
+// answers are the answers that say more than that a command or a script has failed. The first match counts.
+// Any other answer is about its call, and its script may have changed something.
 //
 // Where mayRun is not set, the answer comes before a command runs, or in place of the first command of a
 // script that writes, and ends the script.
@@ -59,7 +59,7 @@ var answers = []verdict{
 	{begins: "Protocol error: unauthenticated", server: hopeless, hangsUp: true},
 	{begins: "Protocol error"},
 
-	// What the user may do. A script that has begun may have changed something.
+	// The rights of the user. A script that has begun may have changed something.
 	{begins: "NOPERM", has: "script: ", mayRun: true},
 	{begins: "NOPERM", has: "run the 'eval", server: hopeless},
 	{begins: "NOPERM"},
@@ -70,7 +70,7 @@ var answers = []verdict{
 	{begins: "unsupported command 'eval", server: hopeless}, // envoy
 	{begins: "unsupported command"},
 
-	// What the server can do now.
+	// The state of the server.
 	{begins: "LOADING", server: hopeless, again: anew},
 	{begins: "MASTERDOWN", server: hopeless, again: anew},
 	{begins: "NOREPLICAS", server: hopeless, again: anew},
@@ -112,8 +112,8 @@ var answers = []verdict{
 	{begins: "max requests limit exceeded", server: hopeless, mayRun: true},
 }
 
-// verdictOn returns what is known of the answer in an error. Where the error is no answer, or one that is not
-// in the table, the call may have changed something.
+// verdictOn returns the table's entry for the answer in an error. If the error is no answer, or is not in
+// the table, the call may have changed something.
 func verdictOn(err error) verdict {
 	var from redis.Error
 	if !errors.As(err, &from) {

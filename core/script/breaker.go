@@ -17,9 +17,9 @@ import (
 
 const (
 	breakerFailures = 5
-	// breakerPause is short enough that calls resume within two seconds after Redis is back: a probe that has
-	// just been sent to a dead server takes one deadline and half a second for a new connection, and go-redis
-	// may need a second to redial.
+	// breakerPause is short enough that calls resume within two seconds after Redis is back. A probe that has
+	// just been sent to a dead server takes one deadline and half a second for a new connection. go-redis may
+	// need a second to redial.
 	breakerPause = 500 * time.Millisecond
 	// earlyAgain is how many pauses must lie between two openings for the second to end before its Pause.
 	earlyAgain = 10
@@ -54,8 +54,9 @@ type breakers struct {
 	// probe looks at the server of the key and at the connections to it. It is nil where the client can reserve
 	// no connection; then calls are the probes.
 	probe func(node, key string) (found probed)
-	// learned is told what the first probe that failed in an outage found, of the first that found the cause
-	// where that one did not, and of pooled connections that a server which works had closed.
+	// learned receives the finding of the first probe that failed in an outage. If that probe did not find the
+	// cause, learned also receives the first finding with the cause. It also receives pooled connections that
+	// a working server had closed.
 	learned func(found probed)
 
 	open  atomic.Int64 // how many are open
@@ -181,7 +182,7 @@ type breaker struct {
 
 	// The following two change under mu. Calls of a closed breaker read them without it, so that they do not
 	// wait for each other.
-	epoch    atomic.Int64 // of open, odd while it is; the ends of calls of an earlier one say nothing
+	epoch    atomic.Int64 // odd while the breaker is open; the ends of calls of an earlier epoch are ignored
 	failures atomic.Int64 // in a row, while closed
 
 	mu      sync.Mutex
@@ -191,8 +192,8 @@ type breaker struct {
 	probing *probing  // in the background; nil: none
 	looked  time.Time // when the last probe in the background ended
 	spared  int       // how many calls may still lose their connections beside this probe
-	told    bool      // what a probe learned of this outage
-	unsure  bool      // what was told is only that time was over
+	told    bool      // learned was called in this outage
+	unsure  bool      // only a timeout was reported
 
 	untold  atomic.Bool // whether there are changes to report
 	changes []turned
@@ -268,7 +269,7 @@ type entry struct {
 	key     string
 	begun   time.Time
 	limit   time.Duration // for the call
-	outcome error         // what its end says about the server: see outcomeOf
+	outcome error         // of the call, as to the server: see outcomeOf
 	cause   error         // the outcome as callers see it
 }
 

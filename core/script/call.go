@@ -24,7 +24,7 @@ type Call struct {
 	// After is closed when the call may be sent. Send waits for that, for Limit at most. Nil: it may at once.
 	After <-chan struct{}
 
-	// What follows is set by Send.
+	// Send sets these.
 
 	// Sent is when the call was sent, or a moment before.
 	Sent time.Time
@@ -185,7 +185,7 @@ func dispatch(calls []*Call) {
 // deliver makes the call, which begins now. It repeats it while its slot moves, for the time of
 // [Runner.SettleTimeout] in all. In a classic migration a cluster refuses scripts with several keys until
 // the last key has moved, often for longer than the deadline. The server has not run the script, so the
-// call may be sent again. That is for claims, which are Idempotent; a late check of a limit is better
+// call may be sent again. Only claims, which are Idempotent, do so. A late check of a limit is better
 // decided by the rule's outage policy.
 func (c *Call) deliver(ctx context.Context, now time.Time) (any, error) {
 	r := c.Runner

@@ -22,7 +22,7 @@ type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// connection is the application's client, and what is known of it.
+// connection is the application's client and its known properties.
 type connection struct {
 	rdb           Client // nil: no Redis
 	address       string // of the server or servers, for errors; "" where the client does not say

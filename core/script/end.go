@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// This file ends the time of calls that begin at about the same moment by one timer, as a context with a
-// deadline of its own costs more than anything else that a check does in the process.
+// This file has one timer for the deadlines of calls that begin at about the same moment. A context with a
+// deadline for each would cost more than all else that a check does in the process.
 
 // end is when the time of calls is over. It is shared by those whose limit ends then or a moment later.
 type end struct {

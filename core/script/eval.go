@@ -26,7 +26,8 @@ func (c *connection) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (a
 type onClient struct{ rdb Client }
 
 func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error) {
-	// The error of Process is the command's. An AutoPipeliner returns before there is one; Result waits for it.
+	// Process returns the command's error. An AutoPipeliner returns before there is an error, and Result waits
+	// for it.
 	if d == AtMostOnce {
 		_ = c.rdb.Process(ctx, onceCmd{cmd})
 	} else {

@@ -11,22 +11,22 @@ import (
 
 // Join says how a script decides several calls together: see [Runner.RunJoined].
 type Join struct {
-	// Script decides them. It is [AtMostOnce], and replies with an array that has an array or a text for each
-	// call, in order, and nothing else, unless Replies says otherwise. Another reply is the reply to each call.
+	// Script decides them. It is [AtMostOnce]. Unless Replies says otherwise, its reply is an array of one
+	// array or text for each call, in order. Any other reply is the reply to each call.
 	Script *Script
-	// Replies takes the reply to Script apart: it returns the reply to each of n calls, in order. Where it
-	// returns another number of replies, the reply to Script is the reply to each call. Nil: the replies are
-	// the elements of an array. It is a pure function; RunJoined calls that of the call that came last.
+	// Replies splits the reply to Script: it returns the reply to each of n calls, in order. If it returns
+	// another number of replies, the reply to Script is the reply to each call. Nil: the replies are the
+	// elements of an array. It is a pure function. RunJoined calls the function of the last call.
 	Replies func(reply any, n int) []any
-	// Group names the calls that may be decided together: they have the same keys and arguments, but for Own,
-	// and but for a moment among Args, of which the last call's counts.
+	// Group names the calls that may be decided together. They have the same keys and arguments, except Own. A
+	// moment among Args may also differ: the last call's counts.
 	Group string
 	// Keys are the keys of Script. Nil stands for the keys of the call. RunJoined does not change them.
 	Keys []string
 	// Args are the first arguments of Script. RunJoined does not change them.
 	Args []any
-	// Own is the argument that Script takes for this call; several if it is an []any. Those of all calls
-	// follow Args, in the order of arrival.
+	// Own is the argument of Script for this call, or several as an []any. The arguments of all calls follow
+	// Args, in the order of arrival.
 	Own any
 }
 

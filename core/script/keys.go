@@ -15,7 +15,7 @@ import (
 // Redis Cluster hashes the tag, so the keys of one script call share it. Names come from the developer and
 // are checked at set-up. Users' text is encoded, so that it can neither end a field nor open or close a tag.
 
-// MaxPlain is how many bytes of encoded text a key holds; longer text is hashed.
+// MaxPlain is the longest encoded text in a key, in bytes. Longer text is hashed.
 const MaxPlain = 96
 
 // Encode makes users' text safe inside keys and records. Letters, digits and a few marks stay, every other

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file says what an error means: for the server, and for what the call may have done.
+// This file says what an error means for the server, and whether the call may have changed something.
 
 // ErrBreakerOpen is wrapped by the errors of calls that were not sent because earlier calls failed: see
 // core.WithBreaker. Nothing was taken, decided or given back. An adapter applies the rule's core.Outage

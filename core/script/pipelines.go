@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and queue. A
-// command never depends on another: each has its own reply, delivery and caller, who may leave at any time.
+// This file lets calls of the same moment to one server share a pipeline: see WithoutSharedCalls and queue.
+// A command never depends on another: each has its own reply, delivery and caller. A caller may leave at
+// any time.
 
 const (
 	// batchedBytes is how long a command may be to share a pipeline: others would wait for a long one.
@@ -110,8 +111,8 @@ func (s *pipelines) queueOf(ctx context.Context, cmd *redis.Cmd) (*queue[sending
 	return s.of(server.Options().Addr), sending{server, cmd}
 }
 
-// arrived returns what came back for a command in a pipeline, and sends it again to a server that has the key
-// where that has moved.
+// arrived returns the reply to a command in a pipeline. If the key has moved, it sends the command again to
+// the server that has it.
 func (s *pipelines) arrived(ctx context.Context, w *queued[sending]) (any, error) {
 	reply, _, err := w.wait()
 	if err == nil || !s.follows || !isElsewhere(err) {
@@ -124,7 +125,7 @@ func (s *pipelines) arrived(ctx context.Context, w *queued[sending]) (any, error
 }
 
 // fits reports whether a command may be in a pipeline with others: it is short, and go-redis can certainly
-// write it. One that it cannot write would fail the others.
+// write it. A command that go-redis cannot write would fail the others.
 func fits(args []any) bool {
 	length := 0
 	for _, arg := range args {
@@ -163,7 +164,7 @@ func receive(calls []*queued[sending], err error) {
 	}
 }
 
-// received returns what came back for one of the calls. last is the answer behind which the server hung up.
+// received returns the reply to one of the calls. last is the answer after which the server hung up.
 func received(c *queued[sending], err, last error) (any, error) {
 	reply, own := c.what.cmd.Result()
 	switch {

@@ -14,16 +14,15 @@ import (
 
 // This file looks at a server and at the connections that a client has to it, in the background.
 //
-// go-redis drops a connection only when a command on it has failed. After an outage all that a client has
-// pooled may be of no use, although each connection looks as it did: the host has vanished without a word, a
-// TLS server has closed its end, or the address leads to another server and the old one lives on as a
-// replica. One call at a time would then find out about one connection at a time. So a probe takes all idle
-// connections at once, and where none of them is of use, a new one. It uses the client as an application may:
-// the client dials, and drops what has failed.
+// go-redis drops a connection only when a command on it has failed. After an outage all pooled connections
+// may be useless, although they look as before. The host has vanished silently, a TLS server has closed its
+// end, or the address leads to another server and the old one is now a replica. Calls would then find out
+// about one connection at a time. So a probe takes all idle connections at once and, if none works, a new
+// one. It uses the client as an application may: the client dials, and drops failed connections.
 
 const (
-	// probeNew is how long a probe waits for a new connection. It is longer than a deadline, so that go-redis's
-	// retries of a dial end, and the error says what is wrong instead of that time is over.
+	// probeNew is how long a probe waits for a new connection. It is longer than a deadline, so that
+	// go-redis's retries of a dial end and the error names the cause, not a timeout.
 	probeNew = 500 * time.Millisecond
 	// probeRounds is how often a probe looks at pooled connections, as others may be made meanwhile.
 	probeRounds = 3
@@ -145,8 +144,8 @@ func best(errs []error) error {
 	return worst
 }
 
-// ask asks by n connections at the same time. They go back to the client when all have ended: one that has
-// been answered would else be asked again, in place of one that has not.
+// ask asks on n connections at the same time. They go back to the client when all have ended. Otherwise an
+// answered connection would be asked again in place of another.
 func ask(server pooled, n int, limit time.Duration, key string) []error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

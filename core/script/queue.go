@@ -20,11 +20,11 @@ const (
 	longestWait = 25 * time.Millisecond
 )
 
-// queue has the calls to one place, such as a server: those under way, and those that wait. It knows
-// nothing of Redis. A call that finds fewer than batchesMost under way goes by itself, in the goroutine of
-// its caller, as if there were no queue. The others wait, and go out in a batch when one of those under way
-// has come back. So a lone caller loses nothing, and the more callers there are, the less a call costs. W
-// is what a call is about.
+// queue has the calls to one place, such as a server, both under way and waiting. It knows nothing of
+// Redis. A call that finds fewer than batchesMost under way is sent alone, in the goroutine of its caller,
+// as if there were no queue. The others wait, and are sent in a batch when a call under way has come back.
+// So a lone caller loses nothing, and a call costs less the more callers there are. W is the subject of a
+// call.
 type queue[W any] struct {
 	name        string             // for idle
 	longestWait time.Duration      // that a call waits
@@ -45,7 +45,7 @@ type queued[W any] struct {
 	queue *queue[W]
 	since time.Time
 	end   time.Time     // of its time, if ctx does not end before
-	left  bool          // it waits no more; written under queue.mu
+	left  bool          // no longer waits; written under queue.mu
 	batch *batch        // nil: it waits; written under queue.mu
 	done  chan struct{} // gets a value when reply and err are set
 	reply any
@@ -240,7 +240,7 @@ func (c *queued[W]) ends() time.Time {
 	return end
 }
 
-// reuse takes back a call that was answered, of which nobody knows any more.
+// reuse takes back an answered call without references.
 func (l *queue[W]) reuse(c *queued[W]) {
 	*c = queued[W]{queue: l, done: c.done}
 	l.spare.Put(c)

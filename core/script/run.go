@@ -53,18 +53,16 @@ func Query[T any](ctx context.Context, r *Runner, cmd interface {
 	}), nil)
 }
 
-// RunJoined is [Runner.RunWithin] for calls that a script can decide several at a time, as those of many
-// callers about one key. While two calls of the group are under way, those that arrive wait, up to 25 ms or a
-// quarter of [WithDeadline], and then one run of j.Script decides them, up to 128 at a time. A call that
-// finds fewer than two under way runs s at once, by its own goroutine. Each call has its own reply, deadline
-// and cancellation; one that ends before the script is sent is not decided. The answers must be those that s
-// gives to one call after the other at one moment.
+// RunJoined is [Runner.RunWithin] for calls that a script can decide several at a time, such as calls of
+// many callers about one key. While two calls of the group are under way, new calls wait, up to 25 ms or a
+// quarter of [WithDeadline]. Then one run of j.Script decides them, up to 128 at a time. A call that finds
+// fewer than two under way runs s at once, in its own goroutine. Each call has its own reply, deadline and
+// cancellation. A call that ends before the script is sent is not decided. j.Script must answer as s does
+// to one call after the other at one moment.
 //
-// When the reply is lost, or the run is refused, all calls that were to be decided together return an error
-// where s is AtMostOnce. Where s is [Idempotent], each call then runs s, as it is sent again when it goes by
-// itself; j.Script must change nothing for a call that s has decided, and s nothing for one that j.Script
-// has.
-// With [WithoutSharedCalls] each call runs s.
+// When the reply is lost, or the run is refused, all its calls return an error if s is AtMostOnce. If s is
+// [Idempotent], each call then runs s, as a single call is sent again. So neither script may change
+// anything for a call that the other one has decided. With [WithoutSharedCalls] each call runs s.
 func (r *Runner) RunJoined(
 	ctx context.Context, limit time.Duration, j Join, s *Script, keys []string, args ...any,
 ) (any, error) {

@@ -14,9 +14,9 @@ type Delivery int
 const (
 	// AtMostOnce means that the script is sent at most once. When the reply is lost, the call returns an error.
 	AtMostOnce Delivery = iota
-	// Idempotent means that running the script again for the same call changes nothing and gives the same
-	// answer, because the script stores its answer under an operation ID or only reads. The client may resend it
-	// as its options say.
+	// Idempotent means that a second run for the same call changes nothing and gives the same answer: the
+	// script stores its answer under an operation ID, or only reads. The client may resend it as its options
+	// say.
 	Idempotent
 )
 
