@@ -28,8 +28,10 @@ type lastAnswer struct {
 	others []heard // about other windows; it is not changed
 }
 
+// newLastAnswers has room for twice as many keys: they do not spread evenly over the parts of the map.
 func newLastAnswers(keys int) *lastAnswers {
-	return &lastAnswers{bounded.New[string, lastAnswer](keys)}
+	room := max(keys+min(keys, 1<<20), 16*bounded.Parts)
+	return &lastAnswers{bounded.New[string, lastAnswer](room)}
 }
 
 // note notes the answer to an attempt of this cost by the actor of the tag.

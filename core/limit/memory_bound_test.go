@@ -39,6 +39,25 @@ func TestMemoryKeepsAsManyActorsAsItWasTold(t *testing.T) {
 	}
 }
 
+// TestAsManyAnswersAreKeptAsActorsAreCounted: in an outage the process goes on from what it has heard about
+// each of them.
+func TestAsManyAnswersAreKeptAsActorsAreCounted(t *testing.T) {
+	for _, keys := range []int{1, 5, 64, 1000, 1 << 13, 1 << 16} {
+		last := newLastAnswers(keys)
+		for i := range keys {
+			last.note(fmt.Sprint("actor ", i), PerDay(9), verdict{allowed: true, remaining: 8}, 1, int64(1e15+i))
+		}
+		for i := range keys {
+			if h := last.take(fmt.Sprint("actor ", i)); h.left != 8 {
+				t.Fatalf("%d keys: actor %d is forgotten", keys, i)
+			}
+		}
+		if h := last.take("actor 0"); h.limit.Window != 0 {
+			t.Errorf("an answer is taken twice: %+v", h)
+		}
+	}
+}
+
 // TestActorsThatAreFullAgainGiveWayFirst: actors who come and go do not evict those who have used up their
 // limit, even if these were seen first.
 func TestActorsThatAreFullAgainGiveWayFirst(t *testing.T) {
