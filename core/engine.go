@@ -265,7 +265,7 @@ func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 // nothing is lost. Otherwise that actor has the whole limit again before the window is over. A client with
 // more than n addresses can evict others, and itself.
 //
-// A key with one limit takes 180 to 320 bytes, with addresses as actors. A sliding window takes 12 to 16
+// A key with one limit takes 200 to 350 bytes, with addresses as actors. A sliding window takes 12 to 16
 // bytes more for each further moment in a window at which units were taken. WithMemoryKeys panics when n is
 // less than 1.
 func WithMemoryKeys(n int) Option {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
@@ -9,18 +10,19 @@ import (
 
 // heard is what Redis has said about the limit that was binding for an attempt.
 type heard struct {
-	limit  Limit // the zero value: nothing
+	limit  Limit
 	at     int64 // when the answer arrived
 	left   int64
 	more   int64 // so many units more are left in resets
 	resets int64
+	tick   uint64 // differs between answers; 0: nothing was heard
 }
 
-// lastAnswers are the last answers of Redis that the counters in the process have not gone on from yet. A
-// key has one answer per window. There are as many keys as the process counts. Each check notes its answer,
-// so that costs little; in an outage counters are made of it.
+// lastAnswers are the last answers of Redis, one per actor and window. Each check notes its answer, so that
+// costs little; in an outage the counters of the process go on from it.
 type lastAnswers struct {
-	of *bounded.Map[string, lastAnswer]
+	of    *bounded.Map[string, lastAnswer]
+	ticks atomic.Uint64
 }
 
 type lastAnswer struct {
@@ -31,12 +33,12 @@ type lastAnswer struct {
 // newLastAnswers has room for twice as many keys: they do not spread evenly over the parts of the map.
 func newLastAnswers(keys int) *lastAnswers {
 	room := max(keys+min(keys, 1<<20), 16*bounded.Parts)
-	return &lastAnswers{bounded.New[string, lastAnswer](room)}
+	return &lastAnswers{of: bounded.New[string, lastAnswer](room)}
 }
 
 // note notes the answer to an attempt of this cost by the actor of the tag.
 func (s *lastAnswers) note(tag string, l Limit, v verdict, cost, now int64) {
-	h := heard{limit: l, at: now, left: v.remaining, more: 1, resets: v.resets}
+	h := heard{limit: l, at: now, left: v.remaining, more: 1, resets: v.resets, tick: s.ticks.Add(1)}
 	if !v.allowed {
 		h.more, h.resets = max(cost-max(v.remaining, 0), 1), v.moment // until the cost fits
 	}
@@ -47,7 +49,7 @@ func (s *lastAnswers) note(tag string, l Limit, v verdict, cost, now int64) {
 	switch {
 	case !ok:
 		tag = strings.Clone(tag) // the caller's may be a part of a longer text
-	case known.limit.Window != l.Window && known.limit.Window > 0:
+	case known.tick > 0 && known.limit.Window != l.Window:
 		known.others = append(without(known.others, l.Window), known.heard)
 		known.others = known.others[max(0, len(known.others)-manyWindows):]
 	}
@@ -55,9 +57,9 @@ func (s *lastAnswers) note(tag string, l Limit, v verdict, cost, now int64) {
 	p.Add(tag, known)
 }
 
-// without returns a copy of the answers without those about a window.
+// without returns a copy of the answers without those about a window, with room for another.
 func without(others []heard, window time.Duration) []heard {
-	kept := make([]heard, 0, len(others)+1) // with room for another
+	kept := make([]heard, 0, len(others)+1)
 	for _, h := range others {
 		if h.limit.Window != window {
 			kept = append(kept, h)
@@ -66,32 +68,59 @@ func without(others []heard, window time.Duration) []heard {
 	return kept
 }
 
-// take returns the answers about the actor of the tag, and forgets them.
-func (s *lastAnswers) take(tag string) (known lastAnswer) {
+// find returns the answers about the actor of the tag.
+func (s *lastAnswers) find(tag string) lastAnswer {
 	p := s.of.Of(tag)
 	p.Lock()
 	defer p.Unlock()
-	if known, _ = p.Get(tag); known.limit.Window > 0 {
-		p.Add(tag, lastAnswer{}) // the next answer needs the place again
-	}
+	known, _ := p.Get(tag)
 	return known
 }
 
-// goOn makes the counters go on from the answers.
-func (m *memory) goOn(held counters, known lastAnswer) counters {
-	if known.limit.Window == 0 {
-		return held
+// forget forgets the answers about the limits of the actor of the tag.
+func (s *lastAnswers) forget(tag string, limits []Limit) {
+	p := s.of.Of(tag)
+	p.Lock()
+	defer p.Unlock()
+	known, _ := p.Get(tag)
+	for _, l := range limits {
+		known.others = without(known.others, l.Window)
+		if known.limit.Window == l.Window {
+			known.heard = heard{}
+		}
 	}
-	for _, h := range append(known.others, known.heard) {
+	if known.tick == 0 && len(known.others) == 0 {
+		p.Remove(tag)
+	} else {
+		p.Add(tag, known)
+	}
+}
+
+// goOn makes the counters go on from the answers that they have not gone on from yet. It returns the counters,
+// and now, or the moment of the last of these answers: an answer may arrive after its reader has read the time.
+func (m *memory) goOn(held counters, known lastAnswer, now int64) (counters, int64) {
+	for i := -1; i < len(known.others); i++ {
+		h := known.heard
+		if i >= 0 {
+			h = known.others[i]
+		}
+		if h.tick == 0 {
+			continue
+		}
 		of := []Limit{h.limit}
 		held = m.withCounters(held, of, h.at)
 		c := held.of(h.limit)
-		if m.store.ordered { // the answer may have arrived while a unit was taken here
-			h.at = max(h.at, c.full(h.limit)-h.limit.Window.Microseconds())
+		if c.heard == h.tick {
+			continue
+		}
+		if m.store.ordered { // the answer may have arrived before a unit was taken here
+			h.at = max(h.at, c.used)
+			now = max(now, h.at)
 		}
 		c.hear(of, h)
+		c.heard = h.tick
 	}
-	return held
+	return held, now
 }
 
 // hear is what Redis has said of this limit. While units count that were taken inside the process, of which
@@ -100,6 +129,7 @@ func (c *windowCounter) hear(of []Limit, h heard) {
 	l := of[0]
 	left := min(max(h.left, 0), l.Max-1) // the attempt took a unit, or found too few
 	c.align(of, h.at)
+	c.used = h.at
 	if c.until <= h.at {
 		c.seed(l, h.at, left, h.more, min(h.resets, l.Window.Microseconds()))
 	} else if mine, _ := c.look(l, h.at, 0); mine > left {

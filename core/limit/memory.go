@@ -54,6 +54,8 @@ type windowCounter struct {
 	counter
 	// until is when the last units that the process has taken leave the window.
 	until int64
+	used  int64  // when it was used last
+	heard uint64 // the tick of the answer of Redis that it has gone on from
 }
 
 // of returns the counter of a limit, or nil.
@@ -92,7 +94,7 @@ func (b counters) each(limits []Limit, f func(c *windowCounter, of []Limit)) {
 func (b counters) take(limits []Limit, now, units int64, admitted bool) {
 	b.each(limits, func(c *windowCounter, of []Limit) {
 		c.take(of, now, units, admitted)
-		c.until = now + c.window.Microseconds()
+		c.until, c.used = now+c.window.Microseconds(), now
 	})
 }
 
@@ -159,12 +161,13 @@ func newMemory(newCounter func() counter, keys int, oneLog bool) *memory {
 // use calls f with the attempt's counters, which have gone on from the last answers of Redis, and the time.
 // It keeps what f returns: see store.
 func (m *memory) use(a *core.Attempt, now int64, f func(held counters, now int64) counters) {
-	key, known := memoryKeyOf(a), lastAnswer{}
-	if m.last != nil {
-		known = m.last.take(kit.TagOf(*a))
-	}
+	key := memoryKeyOf(a)
 	m.store.use(&key, now, func(held counters) counters {
-		return f(m.goOn(held, known), m.store.inOrder(&key, now))
+		moment := now
+		if m.last != nil {
+			held, moment = m.goOn(held, m.last.find(kit.TagOf(*a)), now)
+		}
+		return f(held, m.store.inOrder(&key, moment))
 	})
 }
 
@@ -173,7 +176,10 @@ func (m *memory) use(a *core.Attempt, now int64, f func(held counters, now int64
 func (m *memory) decide(a *core.Attempt, limits []Limit, cost, now int64) (v verdict) {
 	m.use(a, now, func(held counters, now int64) counters {
 		b := m.withCounters(held, limits, now)
-		b.each(limits, func(c *windowCounter, of []Limit) { c.align(of, now) })
+		b.each(limits, func(c *windowCounter, of []Limit) {
+			c.align(of, now)
+			c.used = now
+		})
 		if v = b.weigh(limits, cost, now); !v.allowed {
 			if log, ok := b[0].counter.(*slidingLog); ok && m.oneLog && cost > 0 {
 				log.refused(limits, now)
@@ -252,9 +258,12 @@ func (m *memory) charge(a *core.Attempt, limits []Limit, now, units int64) {
 	})
 }
 
-// forget drops the counters of the limits.
+// forget drops the counters of the limits, and what Redis has said about them.
 func (m *memory) forget(a *core.Attempt, limits []Limit, now int64) {
 	m.use(a, now, func(held counters, _ int64) counters {
+		if m.last != nil {
+			m.last.forget(kit.TagOf(*a), limits)
+		}
 		return slices.DeleteFunc(slices.Clone(held), func(c windowCounter) bool { return len(c.mine(limits)) > 0 })
 	})
 }

@@ -1,6 +1,9 @@
 package limit
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,4 +148,78 @@ func TestACostOfAnOutageCountsBesideALaterAnswer(t *testing.T) {
 			t.Errorf("%d more in the outage, want 5: of 10 the first attempt has cost 5", n)
 		}
 	})
+}
+
+// answered returns the memory of a process that asks Redis.
+func answered(newCounter func() counter) *memory {
+	m := newMemory(newCounter, 1<<20, false)
+	m.store.ordered, m.last = true, newLastAnswers(1<<10)
+	return m
+}
+
+// TestTheLastAnswerIsKnownToAllCallers: callers of one actor at the begin of an outage. One that had taken the
+// answer out, and had no counters yet, let the others have the whole limit.
+func TestTheLastAnswerIsKnownToAllCallers(t *testing.T) {
+	m, l, now := answered(newSlidingLog), PerHour(100), int64(1e15)
+	for i := range 2000 {
+		a := &core.Attempt{Actor: fmt.Sprint("a", i), Cost: 1}
+		m.last.note(a.Actor, l, verdict{remaining: 0, moment: 3e9}, 1, now)
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 8 {
+			all.Go(func() {
+				<-start
+				for range 3 {
+					if m.decide(a, []Limit{l}, 1, now+1000).allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if n := admitted.Load(); n > 0 {
+			t.Fatalf("actor %d: %d are admitted, and Redis has said that nothing is left", i, n)
+		}
+	}
+}
+
+// TestADebtOfAnOutageIsNotForgottenByAnAnswer: Redis does not know of the debt.
+func TestADebtOfAnOutageIsNotForgottenByAnAnswer(t *testing.T) {
+	m, l, a, now := answered(newBucket), Per(10, time.Minute), &core.Attempt{Actor: "ann", Cost: 1}, int64(1e15)
+	m.decide(a, []Limit{l}, 1, now)
+	m.charge(a, []Limit{l}, now+1, 40) // the attempt of the outage has cost 41
+	before := m.decide(a, []Limit{l}, 1, now+2e6)
+	m.last.note("ann", l, verdict{allowed: true, remaining: 9, resets: 6e6}, 1, now+3e6)
+	after := m.decide(a, []Limit{l}, 1, now+4e6)
+	if before.allowed || after.allowed || before.moment-after.moment != 2e6 {
+		t.Errorf("a wait of %d us, and two seconds and an answer of Redis later %+v", before.moment, after)
+	}
+}
+
+// TestAnAnswerCountsFromWhenItArrived: also where the process has gone on from an earlier one of the same part.
+func TestAnAnswerCountsFromWhenItArrived(t *testing.T) {
+	l, now := Per(10, time.Hour).WithResolution(6), int64(1e15)/3600e6*3600e6+60e6 // a minute into a part of ten
+	for _, asked := range []bool{false, true} {
+		m, a := answered(newSlidingLog), &core.Attempt{Actor: "ann", Cost: 1}
+		m.last.note("ann", l, verdict{moment: 1140e6}, 1, now)
+		if asked {
+			m.decide(a, []Limit{l}, 0, now+1)
+		}
+		m.last.note("ann", l, verdict{moment: 1139e6}, 1, now+1e6)
+		if v := m.decide(a, []Limit{l}, 1, now+1e6); v.allowed || v.moment != 1139e6 {
+			t.Errorf("asked before: %t: %+v, want a wait of 1139 s", asked, v)
+		}
+	}
+}
+
+// TestAnAnswerFromAfterTheTimeWasRead sets no clock back.
+func TestAnAnswerFromAfterTheTimeWasRead(t *testing.T) {
+	m, l, a, now := answered(newFixedCount), Per(10, time.Minute), &core.Attempt{Actor: "ann", Cost: 1}, int64(1e15)
+	m.last.note("ann", l, verdict{moment: 30e6}, 1, now+1e6)
+	m.decide(a, []Limit{l}, 1, now)
+	if v := m.decide(a, []Limit{l}, 1, now+1e6); v.allowed || v.moment != 30e6 {
+		t.Errorf("%+v, want a wait of 30 s", v)
+	}
 }

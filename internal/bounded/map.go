@@ -93,14 +93,17 @@ func (p *Part[K, V]) Has(key K) bool { return p.of[key] != nil }
 // recently used one.
 func (p *Part[K, V]) Add(key K, value V) {
 	e := p.of[key]
-	switch {
-	case e != nil:
+	if e != nil { // the key stays the one that it was: this one may be a part of a longer text
+		e.value = value
 		e.leave()
-	case len(p.of) == p.most: // its entry is used again
+		e.enter(&p.ends)
+		return
+	}
+	if len(p.of) == p.most { // its entry is used again
 		e = p.ends.newer
 		e.leave()
 		delete(p.of, e.key)
-	default:
+	} else {
 		e = &entry[K, V]{}
 	}
 	e.key, e.value = key, value

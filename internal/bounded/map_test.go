@@ -3,8 +3,10 @@ package bounded_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -165,4 +167,21 @@ func TestAPartIsAListByUse(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAKeyStaysTheOneThatWasAddedFirst: one that is set again may be a part of a longer text, which the map would
+// keep in memory.
+func TestAKeyStaysTheOneThatWasAddedFirst(t *testing.T) {
+	m := bounded.New[string, int](1)
+	put(m, "key", 1)
+	long := strings.Repeat("x", 100) + "key"
+	put(m, long[100:], 2)
+	p := m.Of("key")
+	p.Lock()
+	defer p.Unlock()
+	for key, value := range p.All() {
+		if value != 2 || unsafe.StringData(key) == unsafe.StringData(long[100:]) {
+			t.Errorf("%q is %d, and a part of a longer text", key, value)
+		}
+	}
 }
