@@ -96,8 +96,8 @@ func (s *lastAnswers) forget(tag string, limits []Limit) {
 	}
 }
 
-// goOn makes the counters go on from the answers that they have not gone on from yet. It returns the counters,
-// and now, or the moment of the last of these answers: an answer may arrive after its reader has read the time.
+// goOn makes the counters go on from the answers that are new to them. It returns the counters, and now, or
+// the moment of the last of these answers: one may arrive after the caller has read the time.
 func (m *memory) goOn(held counters, known lastAnswer, now int64) (counters, int64) {
 	for i := -1; i < len(known.others); i++ {
 		h := known.heard

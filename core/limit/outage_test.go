@@ -216,7 +216,8 @@ func TestAnAnswerCountsFromWhenItArrived(t *testing.T) {
 
 // TestAnAnswerFromAfterTheTimeWasRead sets no clock back.
 func TestAnAnswerFromAfterTheTimeWasRead(t *testing.T) {
-	m, l, a, now := answered(newFixedCount), Per(10, time.Minute), &core.Attempt{Actor: "ann", Cost: 1}, int64(1e15)
+	m, l, now := answered(newFixedCount), Per(10, time.Minute), int64(1e15)
+	a := &core.Attempt{Actor: "ann", Cost: 1}
 	m.last.note("ann", l, verdict{moment: 30e6}, 1, now+1e6)
 	m.decide(a, []Limit{l}, 1, now)
 	if v := m.decide(a, []Limit{l}, 1, now+1e6); v.allowed || v.moment != 30e6 {
