@@ -21,28 +21,28 @@ type Set struct {
 	pipelines map[string]*pipeline.Pipeline
 }
 
-// madeGuard is a guard, and what it was made of.
+// madeGuard is a guard and its definition.
 type madeGuard struct {
 	core.Guard
 	spec   *rulefile.Guard
 	source *rulefile.LimitSource
 }
 
-// madeRollout is a rollout, and what the file said of it. Operators may have changed it since.
+// madeRollout is a rollout and its definition in the file. Operators may have changed it since.
 type madeRollout struct {
 	*pipeline.Rollout
 	enabled, enforced float64
 }
 
 // Build makes the guards of the file on an engine, and the rules. It does not talk to Redis. It returns an
-// [*Error] for what only the engine can tell: another guard of the engine has the name, the guard needs a
-// Redis and the engine has none, or the client of an acked sale cannot wait for replicas.
+// [*Error] for mistakes that only the engine shows: another guard of the engine has the name, the guard
+// needs a Redis and the engine has none, or the client of an acked sale cannot wait for replicas.
 //
 // A guard's name belongs to one guard of an engine, so a file can be built once per engine. [Watch] builds a
 // file anew when it changes.
 func (c *Config) Build(gate *core.Engine) (*Set, error) { return c.build(gate, nil) }
 
-// build makes the guards and rules. What is the same in the set before is taken over.
+// build makes the guards and rules. It takes over equal ones from the set before.
 func (c *Config) build(gate *core.Engine, before *Set) (*Set, error) {
 	if before == nil {
 		before = new(Set)
@@ -70,7 +70,7 @@ type builder struct {
 	gate        *core.Engine
 	mistakes    []rulefile.Mistake
 	taken       []string // names of guards that are new
-	commits     []func() // what changes things that the set before has too
+	commits     []func() // changes of things that the set before has too
 }
 
 // guard makes a guard, or takes it over.
@@ -153,8 +153,8 @@ func (b *builder) rule(list string, spec *rulefile.Rule) (pipeline.Rule, bool) {
 	return rule, true
 }
 
-// rollout makes a rollout, or takes it over with its counts. What an operator has changed stays until the
-// file says something else.
+// rollout makes a rollout, or takes it over with its counts. An operator's change stays until the file
+// changes the rollout.
 func (b *builder) rollout(name string, spec *rulefile.Rollout) *pipeline.Rollout {
 	made := &madeRollout{new(pipeline.Rollout), 100, spec.Enforced}
 	if spec.Enabled != nil {
@@ -188,8 +188,8 @@ func (b *builder) commit() {
 	}
 }
 
-// rebind lets operators decide about what is new in the set, in place of what the set before had. The logger
-// hears of a name that the program has bound itself.
+// rebind lets operators decide about the new parts of the set, in place of those of the set before. It logs
+// a name that the program has bound itself.
 func rebind[T comparable](b *builder, desk *control.Desk, kind string, of func(*Set) map[string]T,
 	bind func(string, T),
 ) {
@@ -244,9 +244,8 @@ func (b *builder) undo() {
 // Config returns what the file says.
 func (s *Set) Config() *Config { return s.config }
 
-// Rules returns the rules of a list, in their order: the same values as those that code has. They stay as
-// they are when the file changes; to follow it, see [Live.Source]. It panics if the file has no list of that
-// name.
+// Rules returns the rules of a list, in their order: the same values as in code. They stay as they are when
+// the file changes. To follow it, see [Live.Source]. It panics if the file has no list of that name.
 func (s *Set) Rules(list string) []pipeline.Rule {
 	s.must(list)
 	return slices.Clone(s.lists[list])

@@ -36,15 +36,15 @@ type Live struct {
 // returns the error of [Load] or [Config.Build] if the first file is bad.
 //
 // The file is read every two seconds ([WithInterval]), and is loaded when its contents differ. When the new
-// file is good and whole, the next request passes the new rules. YAML is whole if it ends with a line "...":
-// a file that was cut may be a valid file with fewer rules. A request that has entered is settled by the
-// rules that it was checked by. When the file is bad, or gone, the former rules stay in force. The engine's
+// file is good and whole, the next request passes the new rules. YAML is whole if it ends with a line
+// "...": a file that was cut may be a valid file with fewer rules. A request that has entered is settled by
+// the rules that checked it. When the file is bad, or gone, the former rules stay in force. The engine's
 // logger and [WithNotify] are told, and [Live.State] says so until there is a good file.
 //
-// A guard whose definition is the same stays the same guard, with its leases, its memory and what it holds.
-// A guard that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their
-// logs. On an engine without Redis a rate limit stays, and only its limits change. A guard that is no longer
-// in the file keeps its keys in Redis until they expire.
+// A guard whose definition is the same stays the same guard, with its leases, its memory and its claims. A
+// guard that changes is made anew under its name, so it goes on with the keys in Redis: limits keep their
+// logs. On an engine without Redis a rate limit stays, and only its limits change. A guard that is no
+// longer in the file keeps its keys in Redis until they expire.
 func Watch(ctx context.Context, gate *core.Engine, path string, opts ...Option) (*Live, error) {
 	l := &Live{path: path, gate: gate, options: newOptions(opts), mounted: map[string]struct{}{}}
 	data, err := rulefile.ReadFile(path)
@@ -179,7 +179,7 @@ func (l *Live) tell(s *State) {
 	}
 }
 
-// State returns which file is in force, and what is wrong with the present one.
+// State returns the file in force, and the mistake in the present one.
 func (l *Live) State() State { return *l.state.Load() }
 
 // Set returns the guards and rules that are in force now.

@@ -25,14 +25,14 @@ func (e *Error) Error() string {
 type Mistake struct {
 	// File is the name of the file, as it was given.
 	File string `json:"file"`
-	// Line and Column are where it is, counted from 1; columns are counted in characters. Column is 0 where
-	// only the line is known, and Line is 0 where the file could not be read at all.
+	// Line and Column are its place, counted from 1, columns in characters. Column is 0 where only the line is
+	// known, and Line is 0 where the file could not be read at all.
 	Line   int `json:"line"`
 	Column int `json:"column"`
-	// Path names the value, such as guards.api.sliding_window.limits. It is empty for what concerns the whole
+	// Path names the value, such as guards.api.sliding_window.limits. It is empty for a mistake of the whole
 	// file.
 	Path string `json:"path,omitempty"`
-	// Text says what was found there and what is allowed.
+	// Text names the found and the allowed values.
 	Text string `json:"text"`
 }
 

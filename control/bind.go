@@ -82,11 +82,11 @@ func (d *Desk) List(name string, l *keyfuncs.List) {
 	}})
 }
 
-// anyList accepts what any list may have: nothing is known of what it looks up.
+// anyList accepts any entry that a list may have. It does not know what it looks up.
 var anyList = keyfuncs.NewList(keyfuncs.User("any"))
 
-// Rollout lets operators decide for how many clients a rule is enabled and enforced, in place of what the
-// application has set. It panics when the desk has a roll-out of that name.
+// Rollout lets operators decide for how many clients a rule is enabled and enforced, in place of the
+// application's values. It panics when the desk has a roll-out of that name.
 func (d *Desk) Rollout(name string, r *pipeline.Rollout) {
 	d.bind(Rollout, name, &binding{obey: func(decided []Decision) {
 		if len(decided) == 0 {
@@ -125,7 +125,7 @@ func (d *Desk) check(x Decision) error {
 	return d.accepts(x)
 }
 
-// accepts is check for who holds mu.
+// accepts is check for a caller that holds mu.
 func (d *Desk) accepts(x Decision) (err error) {
 	switch {
 	case x.Name == "":
@@ -140,7 +140,7 @@ func (d *Desk) accepts(x Decision) (err error) {
 		if x.Value != "in" && x.Value != "out" {
 			return fmt.Errorf(`%.40q: want in or out`, x.Value)
 		}
-		err = anyList.Accepts(x.Of) // what no list takes: the one of that name may be in other processes
+		err = anyList.Accepts(x.Of) // rejects entries that no list takes; other processes may have it
 	case Rollout:
 		if x.Of != "" {
 			return fmt.Errorf("of is %.40q: a roll-out is for all", x.Of)

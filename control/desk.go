@@ -36,24 +36,25 @@ type Desk struct {
 	bound   map[thing]*binding
 	records map[string]record // by field
 	lost    bool              // Redis has lost some of them, which is logged and not mended yet
-	decided []Decision        // those that are not withdrawn
+	decided []Decision        // not withdrawn
 	latest  int64             // the greatest ID that was heard of
 	known   string            // the version of the root that was read last
-	next    int64             // when the next decision ends, by the server's clock; 0: none does
-	server  int64             // its clock when it was read last, milliseconds since 1970; 0: never
-	at      time.Time         // and that of the process
+	next    int64             // the end of the next decision by the server's clock; 0: none ends
+	server  int64             // its clock when last read, Unix milliseconds; 0: never
+	at      time.Time         // the process's clock then
 	logged  map[Decision]bool
 }
 
 // thing is what a decision is about.
 type thing struct{ kind, name string }
 
-// New returns a desk of that name, which no guard of the engine has. It reads what is decided, and follows it
-// until ctx ends. With a ctx that has ended it does neither: one who only decides need not obey.
+// New returns a desk of that name, which no guard of the engine has. It reads the decisions, and follows
+// them until ctx ends. With a ctx that has ended it does neither: a program that only decides need not
+// obey.
 //
-// Where Redis does not answer within a second, New logs it and goes on: limits work without Redis too. What
-// the code says is in force until Redis answers. From then on what was heard last stays in force while Redis
-// is away, and ends when it has to.
+// Where Redis does not answer within a second, New logs it and goes on: limits work without Redis too. The
+// values of the code are in force until Redis answers. From then on the last known decisions stay in force
+// while Redis is away, and end when they have to.
 //
 // New panics when the name is invalid or taken, and on an engine without Redis.
 func New(ctx context.Context, gate *core.Engine, name string) *Desk {
@@ -86,12 +87,12 @@ type Decision struct {
 	Kind string `json:"kind"`
 	// Name is that of the limit, list or roll-out.
 	Name string `json:"name"`
-	// Of is the only Actor whose limits these are, or empty for all who have none of their own. Of a list it is
-	// the entry.
+	// Of is the only Actor with these limits, or empty for all actors without limits of their own. For a list
+	// it is the entry.
 	Of string `json:"of,omitempty"`
-	// Value is what is in force: limits as limit.ParseAll reads them ("10/s, 600/min"), in place of all that
-	// the guard has; "in" or "out" of the list; for how many percent a rule is enabled and enforced ("100 10",
-	// and "0 0" turns it off).
+	// Value is the value in force. Limits are as limit.ParseAll reads them ("10/s, 600/min"), and replace all
+	// limits of the guard. A list has "in" or "out". A roll-out has the percentages for which the rule is
+	// enabled and enforced ("100 10"; "0 0" turns it off).
 	Value string `json:"value"`
 	// Until is when the decision ends, by the clock of the server. Zero: never.
 	Until time.Time `json:"until,omitzero"`
@@ -110,7 +111,7 @@ func (d *Desk) Decide(ctx context.Context, x Decision, who, why string) error {
 	return d.set(ctx, "decide", x, who, why)
 }
 
-// Withdraw ends a decision: what the code says is in force again. Of x only Kind, Name and Of matter.
+// Withdraw ends a decision: the values of the code are in force again. Only Kind, Name and Of of x matter.
 func (d *Desk) Withdraw(ctx context.Context, x Decision, who, why string) error {
 	x.Value, x.Until = "", time.Time{}
 	return d.set(ctx, "withdraw", x, who, why)
@@ -189,8 +190,8 @@ func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
 // RestoredBy is who stands in the audit for a change that a process put back: Redis had lost it.
 const RestoredBy = "gatehouse"
 
-// Audited is a change by an operator, or one that Redis had lost and a process put back: see [RestoredBy]. A
-// decision without a Value was withdrawn.
+// Audited is a change by an operator, or a change that Redis had lost and a process put back: see
+// [RestoredBy]. A decision without a Value was withdrawn.
 type Audited struct {
 	At  time.Time `json:"at"`
 	Who string    `json:"who"`
@@ -284,8 +285,8 @@ func (d *Desk) Describe() kit.Description {
 	}
 }
 
-// now returns the time by the server's clock, in milliseconds since 1970: by that of the process where the
-// server has not been heard. The caller holds mu.
+// now returns the time in Unix milliseconds by the server's clock, or by the process's clock if the server
+// has not answered yet. The caller holds mu.
 func (d *Desk) now() int64 {
 	if d.server == 0 {
 		return d.Engine().Now().UnixMilli()

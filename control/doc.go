@@ -1,6 +1,7 @@
 // Package control lets operators change limits, lists and roll-outs of all processes at once.
 //
-// A [Desk] keeps what they have decided in Redis. Each process binds what it has to its desk, by name:
+// A [Desk] keeps their decisions in Redis. Each process binds its limits, lists and roll-outs to its desk,
+// by name:
 //
 //	desk := control.New(ctx, gate, "desk")
 //	api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(60))
@@ -14,8 +15,8 @@
 //		Kind: control.Limits, Name: "api", Of: "acme", Value: "600/min", Until: time.Now().Add(time.Hour),
 //	}, "sue", "launch day")
 //
-// All processes hear of it by Pub/Sub, and obey with the next request. A message that is lost costs a second.
-// When a decision ends or is withdrawn, what the code says is in force again.
+// All processes hear of it by Pub/Sub, and obey with the next request. A lost message costs a second. When
+// a decision ends or is withdrawn, the values of the code are in force again.
 //
 // The desk is a [kit.Tool]: operators use it on their page (operator.Options.Tools), and with the command
 // gatehouse. Budgets keep their own decisions: see package budget.

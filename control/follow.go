@@ -68,7 +68,7 @@ func (d *Desk) tellUnbound() {
 	}
 }
 
-// others returns the names that this process has bound of a decision's kind, if that of the decision is not
+// others returns the names of a decision's kind that this process has bound, if the decision's name is not
 // among them. The caller holds mu.
 func (d *Desk) others(x Decision) (names []string) {
 	for t := range d.bound {

@@ -23,9 +23,8 @@ type record struct {
 	text string // as it stands in Redis
 }
 
-// merge takes over what Redis has at that moment. Of two records of a field the later one stays. It returns
-// those that Redis has lost: a field that a process has heard of can only become a later one. The caller
-// holds mu.
+// merge takes over the present records of Redis. For each field the later record stays. It returns the
+// records that Redis has lost: a field's record is only ever replaced by a later one. The caller holds mu.
 func (d *Desk) merge(heard map[string]record, now int64) (lost map[string]record) {
 	if d.server > 0 && now-d.server >= stays.Milliseconds() {
 		clear(d.records) // they may be withdrawn and forgotten
@@ -50,7 +49,7 @@ func (d *Desk) merge(heard map[string]record, now int64) (lost map[string]record
 	return lost
 }
 
-// putBack writes what Redis has lost. What was decided there since then stays. The caller holds mu.
+// putBack writes the records that Redis has lost. Later decisions there stay. The caller holds mu.
 func (d *Desk) putBack(ctx context.Context, lost map[string]record) error {
 	if len(lost) == 0 {
 		d.lost = false

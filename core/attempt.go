@@ -10,14 +10,15 @@ import (
 // MaxAmount is the largest amount that a script counts exactly: Lua numbers are doubles.
 const MaxAmount = 1<<53 - 1
 
-// Attempt is what a guard decides: who does what, to which item, how much, and under which operation ID.
+// Attempt is the question that a guard decides: the actor, the resource, the item, the cost and the
+// operation ID.
 //
 // All text may hold any bytes and have any length: inside Redis keys it is encoded, and long text is hashed.
 type Attempt struct {
 	// Actor is who makes the attempt: an address, a user, an API key. Required.
 	Actor string
-	// Resource is what the attempt is about: the poll, the item on sale, the packet. For rate limits it is part
-	// of the key and may be empty; then the guard has one budget per actor.
+	// Resource is the subject of the attempt: the poll, the item on sale, the packet. For rate limits it is
+	// part of the key. If it is empty, the guard has one budget per actor.
 	Resource string
 	// Item is which of several the attempt picks: a voter's choice, the article that is read. Guards without
 	// items ignore it.
@@ -32,8 +33,8 @@ type Attempt struct {
 	// or packet, or within one actor's period of a quota: two sales do not share IDs. Rate limits use the ID
 	// only to give units back.
 	ID string
-	// Origin is where the attempt came from, such as an address or a device, for later investigation. No guard
-	// decides by it; votes keeps it in its audit stream. May be empty.
+	// Origin is the source of the attempt, such as an address or a device, for later investigation. No guard
+	// decides by it. Package votes keeps it in its audit stream. May be empty.
 	Origin string
 	// Token is what the client has kept of an earlier decision: see Decision.Token. Guards whose Traits do not
 	// say KeepsToken ignore it.
@@ -74,8 +75,8 @@ func (a *Attempt) PrepareInPlace() error {
 	return nil
 }
 
-// limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back, so
-// they must be unique; guessing one gains nothing.
+// limitIDs makes the IDs of attempts at rate limits. They distinguish attempts whose units are given back,
+// so they must be unique. Guessing an ID gains nothing.
 var limitIDs idMaker
 
 // idMaker makes unique IDs, most of them without an allocation: the parts of idLength characters of a long

@@ -16,8 +16,8 @@ type Decision struct {
 	// ID. A replay takes nothing.
 	Replayed bool
 	// Kept reports, on a replay, that the work is done: do not do it again. An earlier attempt with this
-	// operation ID ended in [Commit], or nothing can give it back any more. Of the guards here, votes and sales
-	// set it. It is not about time: for how long data stay in Redis is the option Keep of a guard.
+	// operation ID ended in [Commit], or nothing can give it back any more. Votes and sales set it. It does
+	// not say how long data stay in Redis: the option Keep of a guard does.
 	Kept bool
 	// Reason says why. The reasons of allowed attempts are ReasonOK, ReasonAgain and ReasonChanged.
 	Reason Reason
@@ -30,7 +30,7 @@ type Decision struct {
 	//   - rate limits: the units of the binding limit, and those left
 	//   - votes: the votes that a voter has in the poll, and those left
 	//   - quotas: the different items of a period, and those left
-	//   - sales: the stock, and what is left of it. In a sale of several buckets these are the figures of the
+	//   - sales: the stock, and the units left. In a sale of several buckets these are the figures of the
 	//     buyer's bucket, which change as stock moves between buckets.
 	//   - red packets: the shares, and those left
 	//   - semaphores: the permits, and those that are free
@@ -44,8 +44,8 @@ type Decision struct {
 	// ResetAfter is, for a rate limit, the time until the binding limit has a unit more than Remaining: when
 	// its oldest unit leaves the window, when the next unit is in the bucket, or when the fixed window ends.
 	// It is zero when all units are there, and RetryAfter when the attempt was denied. For a quota it is the
-	// time until the period ends, for a sale how long the reservation can be confirmed, and for an idempotent
-	// operation, for permits of a semaphore and for a lock the lease.
+	// time until the period ends. For a sale it is how long the reservation can be confirmed. For an
+	// idempotent operation, permits of a semaphore and a lock it is the lease.
 	ResetAfter time.Duration
 
 	// Token is text that the client keeps and sends with its next attempts, as Attempt.Token. It belongs to
@@ -79,8 +79,9 @@ func (d Decision) Policies() []Policy {
 	return nil
 }
 
-// SetClaim attaches a claim to the decision: what the guard needs to settle or refund it, or returns from an
-// accessor of its own, such as votes.Choices. Only guards call SetClaim; a claim is opaque to everyone else.
+// SetClaim attaches a claim to the decision: the data that the guard needs to settle or refund it, or
+// returns from an accessor of its own, such as votes.Choices. Only guards call SetClaim. A claim is opaque
+// to everyone else.
 //
 // A claim stays inside the process: a decision that was serialized and read again has none. Therefore one
 // rule holds for all guards: a decision is settled in the process whose Check returned it. Another process
@@ -117,7 +118,7 @@ const (
 	ReasonDuplicate Reason = "duplicate"
 	// ReasonQuota: the voter has used all votes of a poll that gives several, or all votes of the day; or the
 	// actor has had all different items of the period. RetryAfter says how long the day or period still lasts.
-	// For idempotency: the actor stores all that one may, and RetryAfter says when there is room.
+	// For idempotency: the actor has stored as much as allowed, and RetryAfter says when there is room.
 	ReasonQuota Reason = "quota"
 	// ReasonNotOpen: the poll opens later. RetryAfter says when.
 	ReasonNotOpen Reason = "not_open"
@@ -161,8 +162,8 @@ const (
 	// reason of an answer, never that of a decision.
 	ReasonReplayed Reason = "replayed"
 
-	// ReasonDeferred: the request was refused for now, is stored, and runs later; the client gets status 202. It
-	// is the reason of an answer, never that of a decision.
+	// ReasonDeferred: the request was refused for now, is stored, and runs later. The client gets status 202.
+	// It is the reason of an answer, never of a decision.
 	ReasonDeferred Reason = "deferred"
 
 	// ReasonConflict: the operation ID belongs to another attempt, or the operation has ended in another way.
@@ -210,10 +211,10 @@ var (
 // with the same operation ID.
 func CommitWith(o *Outcome) Ending { return Ending{commit: true, outcome: o} }
 
-// CommitCost is [Commit] with what the attempt has really cost, in the units of Attempt.Cost, which was an
-// estimate. A guard with Traits.Spends gives the difference back, or charges it, once: the first ending that
-// is not a plain Commit counts. For other guards it is Commit. A cost of more than [MaxAmount] is MaxAmount;
-// a negative one is an [ErrInvalid].
+// CommitCost is [Commit] with the real cost of the attempt, in the units of Attempt.Cost, which was an
+// estimate. A guard with Traits.Spends gives the difference back, or charges it, once: the first ending
+// that is not a plain Commit counts. For other guards it is Commit. A cost of more than [MaxAmount] is
+// MaxAmount. A negative cost is an [ErrInvalid].
 func CommitCost(actual int64) Ending {
 	return Ending{commit: true, costs: true, cost: min(actual, MaxAmount)}
 }
@@ -253,7 +254,7 @@ type Outcome struct {
 	// with the outcome that is known then replaces this one. Set Incomplete too, for the case that it is not
 	// called. OutcomeOf never returns a Pending outcome.
 	Pending bool `json:"-"`
-	// Body is kept up to the MaxBody of the guard, in bytes. Of a longer body, nothing is kept, and the outcome
-	// is Incomplete.
+	// Body is kept up to the MaxBody of the guard, in bytes. A longer body is not kept, and the outcome is
+	// Incomplete.
 	Body []byte `json:"-"`
 }

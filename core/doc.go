@@ -18,19 +18,20 @@
 //
 //   - [New] makes an [Engine]. It does not talk to Redis. [NewMemory] makes one without Redis, for one
 //     process: rate limits, semaphores and locks work on it, and all other guards panic when they are made.
-//   - A [Guard] decides: Check takes what an attempt asks for, and Settle says how the attempt ended.
-//   - An [Attempt] says who (Actor) does what (Resource), which of several (Item), how much (Cost), and under
-//     which operation ID.
+//   - A [Guard] decides: Check takes the units of an attempt, and Settle says how the attempt ended.
+//   - An [Attempt] has the Actor (who), the Resource (what), the Item (which of several), the Cost (how
+//     much), and the operation ID.
 //   - A [Decision] is the answer: Allowed, the [Reason], and the client's figures.
 //   - An [Ending] is [Commit], [CommitWith], [CommitCost] or [Rollback].
-//   - [Drain] waits at the end of a process, until its context ends, for what is still being settled.
+//   - [Drain] waits at the end of a process, until its context ends, for attempts that are still being
+//     settled.
 //
 // Web applications use New and Drain, and leave Check and Settle to the rules of packages nethttpmw, ginmw,
 // echomw and echov5mw.
 //
 // # Guards
 //
-//   - limit: rate limits. Most callers want limit.NewSlidingWindow.
+//   - limit: rate limits. Most callers need limit.NewSlidingWindow.
 //   - bans: locks out actors who were refused too often.
 //   - votes: one vote per voter, or as many as the poll allows.
 //   - quota: a number of different items per period.
@@ -40,7 +41,7 @@
 //   - semaphore: at most N at a time.
 //   - lock: one holder at a time.
 //
-// Package delay has a queue of tasks that are due later; it is a kit.Tool, which no rule checks.
+// Package delay has a queue of tasks that are due later. It is a kit.Tool, which no rule checks.
 //
 // Each guard decides in a single script call by the server's clock, so that any number of processes can share
 // it. Every key that it writes expires.
@@ -53,9 +54,8 @@
 //
 // # Guards and scripts of an application
 //
-// [Engine.Run] runs a script of the application: see package script. Package kit has what guards are made
-// with; the guards listed above use the same functions, and docs/new-guard.md in the repository walks through
-// one.
+// [Engine.Run] runs a script of the application: see package script. Package kit has the functions for new
+// guards. The guards listed above use them too. docs/new-guard.md in the repository walks through a guard.
 //
 // Everything in this package is safe for concurrent use, unless its documentation says otherwise.
 package core

@@ -20,7 +20,7 @@ import (
 //
 // Drain may be called at any time and from many goroutines. It may return while work that began after the
 // call is still running. It does not wait for requests that Shutdown does not wait for, such as those on
-// hijacked connections: what they took is settled when they end.
+// hijacked connections: their claims are settled when they end.
 func Drain(ctx context.Context) error {
 	if err := background.Wait(ctx, func() { backlog.Hurry(nil) }); err != nil {
 		return fmt.Errorf("core: drain: %w", err)

@@ -44,8 +44,8 @@ type options struct {
 // no effect.
 type Option func(*Engine)
 
-// WithPrefix sets the prefix of every key. The default is "gatehouse". Engines with different prefixes share
-// nothing. A prefix consists of letters, digits, '.', '_' and '-'; WithPrefix panics on any other.
+// WithPrefix sets the prefix of every key. The default is "gatehouse". Engines with different prefixes
+// share nothing. A prefix consists of letters, digits, '.', '_' and '-'. WithPrefix panics on any other.
 func WithPrefix(prefix string) Option {
 	if err := script.CheckName("prefix", prefix); err != nil {
 		panic(err)
@@ -90,8 +90,8 @@ func WithRetryHorizon(d time.Duration) Option {
 // Reset by the same process takes effect at once. In other respects the answer is the one that Redis gave:
 // Remaining and RetryAfter do not show what other processes have taken or given back since.
 //
-// Votes remember duplicates for the same time. Sales remember for at most 250 ms what is sold out and who has
-// bought.
+// Votes remember duplicates for the same time. Sales remember sold-out items and their buyers for at most
+// 250 ms.
 //
 // Each guard remembers the 65,536 actors seen last, and up to four different costs for each. The memory uses
 // the clock of the process: tests that move only the clock of a miniredis must turn it off.
@@ -114,8 +114,8 @@ func WithObserver(observer Observer) Option {
 }
 
 // WithLogger sets where the engine and its guards log: errors, if LogErrors is the engine's observer or one
-// of them, changes of breakers, and warnings about the rules of its guards. By default they log to what
-// slog.Default returns at that moment.
+// of them, changes of breakers, and warnings about the rules of its guards. By default they log to the
+// slog.Default of that moment.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		panic("core: WithLogger(nil): leave the option out to have slog.Default")
@@ -133,15 +133,16 @@ func (e *Engine) Logger() *slog.Logger {
 
 // WithBreaker sets when an engine stops sending calls to a Redis that does not answer, so that an outage
 // costs a few timeouts instead of one per request. The breaker opens when that many calls have failed in a
-// row, with no answered call between them; 0 means 5, the default. Then it waits for the pause; 0 means half
-// a second, the default. The next call starts a probe and waits for it, as long as it may take itself; other
-// calls still fail at once. When Redis answers the probe, the breaker closes; otherwise the next pause
+// row, with no answered call between them. 0 means 5, the default. Then it waits for the pause. 0 means
+// half a second, the default. The next call starts a probe and waits for it, within its own deadline. Other
+// calls still fail at once. When Redis answers the probe, the breaker closes. Otherwise the next pause
 // begins. WithBreaker panics on negative values, and on a pause of more than a minute.
 //
 // # Failures
 //
 // These are failures: connections that cannot be made or are lost, timeouts, and answers by which a server
-// says that it cannot work now (CLUSTERDOWN, too many clients), or a proxy that it has no server.
+// says that it cannot work now (CLUSTERDOWN, too many clients). A proxy's answer that it has no server is a
+// failure too.
 //
 // One of these answers opens the breaker, because all calls, or all that write, get it until somebody has
 // changed something: LOADING, READONLY, MASTERDOWN, MISCONF, NOREPLICAS, BUSY; NOAUTH, WRONGPASS and other
@@ -153,13 +154,13 @@ func (e *Engine) Logger() *slog.Logger {
 //
 // # Probes
 //
-// A probe is a small script that may write and changes nothing: it deletes the key PREFIX:probe:{tag}, which
-// never exists. It runs in the background on all idle connections of the client to the server at once, within
-// the deadline, and on a new one when none of them is of use, within half a second or the deadline if that is
-// longer. The client drops the connections that fail, so after an outage the dead ones cost no calls. The
-// first probe starts when the breaker opens. If it is answered, the breaker closes without a Pause, unless it
-// has opened before within ten pauses. A connection that the server has closed starts a probe too; if that
-// gets one of the answers above, the breaker opens.
+// A probe is a small script that may write and changes nothing: it deletes the key PREFIX:probe:{tag},
+// which never exists. It runs in the background on all idle connections of the client to the server at
+// once, within the deadline. When none of them works, it runs on a new one, within half a second or the
+// deadline if that is longer. The client drops the connections that fail, so after an outage the dead ones
+// cost no calls. The first probe starts when the breaker opens. If it is answered, the breaker closes
+// without a Pause, unless it has opened before within ten pauses. A connection that the server has closed
+// starts a probe too. If this probe gets one of the answers above, the breaker opens.
 //
 // Clients that cannot reserve connections, such as *redis.AutoPipeliner, have no such probes: the first call
 // after a Pause is sent, and its answer closes the breaker.
@@ -201,18 +202,18 @@ func WithoutBreaker() Option { return func(e *Engine) { e.options.run.NoBreaker 
 // and each has its own decision, deadline, cancellation and undo. No pipeline is sent again as a whole. A
 // claim whose reply was lost is sent again by itself.
 //
-// With many callers, shared calls take load from Redis and from the process. What they cost: with more than
-// two callers at a time, a check waits for up to one round trip more, for 25 ms or a quarter of the deadline
-// at most. A connection that is lost takes with it the replies of all checks that share it, which is one
-// failure for the breaker. The hooks of a client see pipelines in ProcessPipelineHook, those of a cluster or
-// ring client in the hooks of the node.
+// With many callers, shared calls take load from Redis and from the process. Their price is time: with more
+// than two callers at a time, a check waits for up to one round trip more, for 25 ms or a quarter of the
+// deadline at most. A lost connection loses the replies of all checks that share it, which is one failure
+// for the breaker. The hooks of a client see pipelines in ProcessPipelineHook. A cluster or ring client
+// sees them in the hooks of the node.
 //
 // A connection has to buffer some kilobytes, as TCP and TLS do. Over a net.Pipe, such as Dial of miniredis
 // returns, client and server may both wait until the other one reads.
 //
-// Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring; other clients get each command by
-// itself. Settling, other claims and calls by name share nothing. Nor do the calls of a guard that is
-// seckill.Acked: see [script.Script.Shared].
+// Pipelines are for *redis.Client, *redis.ClusterClient and *redis.Ring. Other clients get each command by
+// itself. Settling, other claims, calls by name, and the calls of a guard that is seckill.Acked share
+// nothing: see [script.Script.Shared].
 func WithoutSharedCalls() Option { return func(e *Engine) { e.options.run.Unshared = true } }
 
 // WithClock replaces the clocks of the server and the process with now, for scripts and for the process. It
@@ -322,7 +323,7 @@ func (e *Engine) breakerChanged(
 	e.Observe(ctx, Event{Op: "breaker", Err: err, Took: took, Breaker: &change})
 }
 
-// What follows is for package kit, and for the guards that are made with it.
+// The rest is for package kit, and for the guards that are made with it.
 
 // Register takes a name for a guard, which no other guard of the engine has, and the scripts that the guard
 // runs. It panics on a malformed name, and on one that is taken. Guards call kit.Register.
@@ -343,10 +344,9 @@ func (e *Engine) Register(name string, scripts ...*script.Script) {
 }
 
 // Release gives up the name of a guard, so that a guard with other options can be made under it while the
-// process runs, as package config does when its file changes. The former guard still works: requests that it
-// allowed settle with it. Both have the same keys if they are of one kind. What the former one knows inside
-// the process, such as what it remembers of refusals, is its own. Release does nothing for a name that is not
-// in use.
+// process runs, as package config does when its file changes. The former guard still works: requests that
+// it allowed settle with it. Both have the same keys if they are of one kind. They do not share state
+// inside the process, such as remembered refusals. Release does nothing for a name that is not in use.
 func (e *Engine) Release(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -373,8 +373,8 @@ func (e *Engine) MemoryKeys() int { return e.options.memoryKeys }
 // kit.Base.UndoLater.
 func (e *Engine) Pending() int { return backlog.Size(e) }
 
-// Now returns the time by the clock of the process, for what a guard remembers inside the process. Decisions
-// that several processes share use the server's clock.
+// Now returns the time by the clock of the process, for a guard's memory inside the process. Decisions that
+// several processes share use the server's clock.
 func (e *Engine) Now() time.Time {
 	if e.options.clock == nil {
 		return time.Now() // with a monotonic reading, by which ages are measured

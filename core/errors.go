@@ -35,10 +35,10 @@ var (
 	ErrUnconfirmed = script.ErrUnconfirmed
 )
 
-// PendingMost is how many claims a process can have running or waiting to be settled at the same time. A
-// claim takes a place before its guard is asked. During a long outage, new claims are therefore rejected, and
-// no earlier claim is forgotten. Rate limits take no place: they continue, and what they cannot give back is
-// reported to the engine's observer.
+// PendingMost is the number of claims that a process can have running or waiting to be settled at the same
+// time. A claim takes a place before its guard is asked. So during a long outage new claims are rejected,
+// and no earlier claim is forgotten. Rate limits take no place: they continue, and units that they cannot
+// give back are reported to the engine's observer.
 const PendingMost = backlog.Most
 
 var (

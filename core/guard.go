@@ -15,21 +15,21 @@ type Guard interface {
 	// attempt with its operation ID, so that the caller can repeat the call.
 	//
 	// A claim may have been made although its answer did not arrive in time. The guard undoes such a claim in
-	// the background as far as possible; a grabbed share of a red packet stays grabbed. It is always safe to
+	// the background as far as possible. A grabbed share of a red packet stays grabbed. It is always safe to
 	// repeat a call with the same operation ID.
 	Check(ctx context.Context, a Attempt) (Decision, error)
 
 	// Settle tells the guard how an allowed attempt ended, after the work. It takes nothing: Check took. A
 	// rule calls it by itself, unless its handler has called pipeline.Take. [Commit] and [CommitWith] spend
-	// what the attempt took, and [CommitCost] what it has really cost. [Rollback] gives it back, as if the
-	// attempt had never been made; a guard that cannot give anything back documents it. A denied decision has
+	// the units of the attempt, and [CommitCost] its real cost. [Rollback] gives the units back, as if the
+	// attempt had never been made. A guard that cannot give anything back documents it. A denied decision has
 	// nothing to settle. Settling twice has the effect of settling once.
 	//
 	// Settle takes no notice of the end of ctx, and takes no longer than ten times the engine's deadline for a
 	// call to Redis. So it may be deferred: defer g.Settle(ctx, d, core.Rollback).
 	//
 	// Several calls of Check with one operation ID, such as retries of a client, share one claim. The claim is
-	// given back only when all callers that were told of it have rolled back, so that the failure of one caller
+	// given back only when all callers that were told of it have rolled back. So the failure of one caller
 	// does not take the claim from another.
 	Settle(ctx context.Context, d Decision, end Ending) error
 
@@ -51,8 +51,8 @@ type Traits struct {
 	KeepsOutcome bool
 	// Confirms reports whether a commit must succeed before a client is told of success, because Check only
 	// reserves. An adapter then commits before it sends the header of a successful response, and sends a
-	// refusal when the commit fails. When Confirms is false, what Check took already counts, and the adapter
-	// may commit later.
+	// refusal when the commit fails. When Confirms is false, the claim already counts after Check, and the
+	// adapter may commit later.
 	Confirms bool
 	// MaxBody is how many bytes of a response's body the outcome holds.
 	MaxBody int
@@ -90,6 +90,7 @@ const (
 	// FailOpen lets the attempt pass unguarded.
 	FailOpen
 	// FailLocal asks a kit.LocalGuard, which decides inside the process. Rate limits and semaphores are local
-	// guards. Guards of what must be unique across processes, such as locks, votes and sales, cannot be.
+	// guards. Guards of things that must be unique across processes, such as locks, votes and sales, cannot
+	// be.
 	FailLocal
 )

@@ -66,9 +66,9 @@ type Event struct {
 	Err error
 	// Took is how long the call took. For a breaker that has closed it is how long the breaker was open.
 	Took time.Duration
-	// Key says, of an adapter's refusal without a decision (Op refuse, see kit.Refused), what refused: the
-	// rule's who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the attempt
-	// invalid. The reason is in Decision. Function is the key function as the program has it, such as
+	// Key names the cause of an adapter's refusal without a decision (Op refuse, see kit.Refused). It is the
+	// rule's who, what, which, id, cost or origin, its deny or allow list, or the guard, which found the
+	// attempt invalid. The reason is in Decision. Function is the key function as the program has it, such as
 	// User("uid"), and empty if the application wrote it. Both come from the program, not from clients.
 	Key, Function string
 	// Breaker is the change of a breaker. It is nil for calls.
@@ -76,7 +76,7 @@ type Event struct {
 }
 
 // Decided reports whether the event is a decision about an attempt, so that counting such events counts
-// attempts. A check that failed is not a decision; the local decision in its place is one.
+// attempts. A check that failed is not a decision. The local decision in its place is.
 func (e Event) Decided() bool {
 	return e.Err == nil && (e.Op == "check" || e.Op == "check_local")
 }
@@ -198,8 +198,8 @@ func (all observers) Observe(ctx context.Context, e Event) {
 //	core.WithObserver(core.Observers(core.LogErrors(), metrics))
 //
 // It also logs requests that an adapter has refused without a decision (Op refuse), such as those without a
-// login: at level Info the first one of each guard, reason, Key and Function, and then one per minute with
-// the number of those in between. The record contains nothing that clients send.
+// login: at level Info the first refusal of each guard, reason, Key and Function, and then one per minute
+// with the number in between. The record contains nothing that clients send.
 //
 // It uses the logger of its engine (see [WithLogger]), so each engine should have its own. It does not log
 // mistakes of callers, nor calls by name that are not possible now.
@@ -241,8 +241,8 @@ func (o *logErrors) Observe(ctx context.Context, e Event) {
 		o.refusals.log(ctx, o.logger(), e)
 		return
 	}
-	// The caller gets the errors of kinds invalid and rejected; they must not displace an outage in the log. The
-	// engine itself logs breakers.
+	// The caller gets the errors of kinds invalid and rejected. They must not displace an outage in the log.
+	// The engine itself logs breakers.
 	if kind := e.ErrorKind(); e.Breaker != nil || kind == "" || kind == "invalid" || kind == "rejected" {
 		return
 	}

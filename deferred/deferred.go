@@ -25,18 +25,18 @@ import (
 
 // Options are the options of [New].
 type Options struct {
-	// Who finds the principal: who is logged in, such as keyfuncs.User("uid"). Only the principal may read the
-	// answer. Requests of which it finds nothing are refused, not deferred. Required. Do not take an address: it
-	// is shared, and changes.
+	// Who finds the principal, the user who is logged in, such as keyfuncs.User("uid"). Only the principal may
+	// read the answer. Requests without a principal are refused, not deferred. Required. Do not take an
+	// address: it is shared, and changes.
 	Who keyfuncs.Func
 	// Limit bounds how many requests a principal may store, such as limit.NewSlidingWindow(gate, "deferred",
-	// limit.PerHour(100)): it is asked with the principal as the actor before a request is stored. What it
-	// refuses is refused as without Defer. Required.
+	// limit.PerHour(100)): it is asked with the principal as the actor before a request is stored. A request
+	// that it refuses is refused as without Defer. Required.
 	//
-	// It alone keeps one principal from taking all of MaxStored. A request and its answer take up to MaxBody and
-	// MaxAnswer and a few hundred bytes, until MaxAge and the Keep of the queue have passed, and a week where it
-	// has failed. With the defaults, limit.PerHour(100) lets one principal take all 64 MiB in a day;
-	// limit.PerDay(100) takes 10 MiB, where requests do not fail.
+	// It alone keeps one principal from taking all of MaxStored. A request and its answer take up to MaxBody
+	// and MaxAnswer and a few hundred bytes. They stay until MaxAge and the Keep of the queue have passed, and
+	// a week where the request has failed. With the defaults, limit.PerHour(100) lets one principal take all
+	// 64 MiB in a day. limit.PerDay(100) takes 10 MiB, if requests do not fail.
 	Limit core.Guard
 	// ID finds the operation ID of a request. Nil: keyfuncs.IdempotencyKey(). A request of which it finds
 	// nothing gets a random one.
@@ -45,9 +45,9 @@ type Options struct {
 	Page string
 	// Secrets seal each stored request and answer (AES-256-GCM, with a key derived for each): the first seals,
 	// and all open, so that secrets can be changed one after the other. Each has 32 random bytes or more.
-	// Without secrets, whoever can read Redis reads requests and answers, and whoever can write to it can make
-	// requests run as any user, which is logged as the warning GH009. See Who can write to Redis, in the
-	// documentation of the package.
+	// Without secrets, anybody who can read Redis reads requests and answers, and anybody who can write to it
+	// can make requests run as any user. Their absence is logged as the warning GH009. See Who can write to
+	// Redis, in the documentation of the package.
 	Secrets [][]byte
 	// Credentials are further header fields that are not stored, such as X-Caller: see What is stored, in
 	// the documentation of the package.
@@ -56,14 +56,14 @@ type Options struct {
 	// deferred, and so are those whose target and header have more than 8 KiB. Zero: 16 KiB.
 	// delay.Options.MaxPayload has to have room for both: requests for which it has none are refused, too.
 	MaxBody int
-	// MaxAnswer is the longest body of an answer that is kept for the page, in bytes. Of a longer one the page
-	// has the status and the fields, among them Location. Zero: 32 KiB. It has to be less than
+	// MaxAnswer is the longest body of an answer that is kept for the page, in bytes. For a longer answer the
+	// page has the status and the fields, among them Location. Zero: 32 KiB. It has to be less than
 	// delay.Options.MaxPayload.
 	MaxAnswer int
-	// MaxStored is how many bytes all users store at most: requests with 300 bytes more for each, room for an
-	// answer until it is there, and then the answer, while the queue keeps it. What would be more is refused as
-	// without Defer, and logged. Zero: 64 MiB, which is room for 1,100 of the longest requests that wait, or for
-	// 50,000 answers of 1 KiB.
+	// MaxStored is the most bytes that all users store. They are the requests with 300 bytes more for each,
+	// room for an answer until it is there, and then the answer, while the queue keeps it. A request beyond it
+	// is refused as without Defer, and logged. Zero: 64 MiB, which is room for 1,100 of the longest requests
+	// that wait, or for 50,000 answers of 1 KiB.
 	MaxStored int64
 	// MaxWait is the longest wait. A request that could succeed only after that is refused. Zero: an hour.
 	MaxWait time.Duration
@@ -81,7 +81,7 @@ type Options struct {
 type Requests struct {
 	queue       *delay.Queue
 	o           Options
-	fingerprint keyfuncs.Func // what makes a repetition the same request
+	fingerprint keyfuncs.Func // tells whether a repetition is the same request
 	failures    warn.Sample[string]
 }
 

@@ -57,10 +57,10 @@ type problem struct {
 	State  State  `json:"state,omitempty"`
 }
 
-// ServeHTTP is the page of the answers, for net/http and routers like it: mount it as
-// mux.Handle("GET /deferred/{id}", requests). The last element of the path is the ID. See [State] for what it
-// answers. Whoever is not the principal of the request gets 404, as for a request that is not known. Redis
-// forgets a request when its queue does: see delay.Options.Keep.
+// ServeHTTP is the page of the answers, for net/http and routers like it: mount it as mux.Handle("GET
+// /deferred/{id}", requests). The last element of the path is the ID. See [State] for its answers. Anybody
+// but the principal of the request gets 404, as for an unknown request. Redis forgets a request when its
+// queue does: see delay.Options.Keep.
 func (d *Requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.ServePage(w, &keyfuncs.Request{Request: r})
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// minSecret is the length of the shortest secret, in bytes: that of the keys that are derived from it.
+// minSecret is the length of the shortest secret, in bytes: the length of the keys that are derived from
+// it.
 const minSecret = sha256.Size
 
-// errForged means that what is stored was not sealed with any of the secrets.
+// errForged means that a stored text was not sealed with any of the secrets.
 var errForged = errors.New("deferred: what is stored cannot be opened: it was not sealed with these Secrets")
 
-// What a text is, so that its seal counts for nothing else.
+// The kind of a text, so that its seal counts for no other kind.
 const (
 	sealRequest = "request"
 	sealAnswer  = "answer"

@@ -30,7 +30,7 @@ type stored struct {
 	Header    http.Header `json:"header,omitempty"`
 	Principal string      `json:"principal"`
 	Depth     int         `json:"depth"` // see pipeline.WithRerun
-	Print     string      `json:"print"` // what tells it from others with the same ID
+	Print     string      `json:"print"` // distinguishes it from others with the same ID
 	Came      int64       `json:"came"`  // when it came, in seconds since 1970
 
 	body []byte

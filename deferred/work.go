@@ -24,10 +24,10 @@ func Principal(ctx context.Context) (principal string, ok bool) {
 	return principal, ok
 }
 
-// Work runs stored requests through the handler until the context is over, as delay.Work does. The handler is
-// that of the whole application: a request passes the same middlewares as the first time. Several processes
-// may call Work. An answer longer than Options.MaxAnswer is not kept; the handler may flush, which has no
-// effect, and cannot take over the connection.
+// Work runs stored requests through the handler until the context is over, as delay.Work does. The handler
+// is that of the whole application: a request passes the same middlewares as the first time. Several
+// processes may call Work. An answer longer than Options.MaxAnswer is not kept. The handler may flush,
+// which has no effect, and cannot take over the connection.
 func (d *Requests) Work(ctx context.Context, app http.Handler, o delay.WorkOptions) error {
 	if app == nil {
 		panic("gatehouse: deferred.Requests.Work has a nil handler: pass the handler of the application")

@@ -137,7 +137,7 @@ func Require(fn Func) Func {
 	})
 }
 
-// required makes an error for what is missing one for what is required.
+// required turns an error for a missing text into an error for a required one.
 func required(err error) error {
 	if !errors.Is(err, ErrMissing) || errors.Is(err, ErrMalformed) {
 		return err
@@ -147,12 +147,12 @@ func required(err error) error {
 	return &failure{call: "Require", of: FunctionOf(err), why: why, kind: ErrRequired, field: FieldOf(err)}
 }
 
-// Hash finds the SHA-256 of what fn finds, as 43 characters of base64url without padding. Use it for API
-// keys, session IDs and other secrets, which a storage key would show to everybody who can read the
+// Hash finds the SHA-256 of the text that fn finds, as 43 characters of base64url without padding. Use it
+// for API keys, session IDs and other secrets, which a storage key would show to everybody who can read the
 // storage.
 //
-// The hash takes no secret key: whoever sees it can try texts until one fits. A random API key withstands
-// that; an e-mail address or a phone number does not. It panics for a nil function.
+// The hash takes no secret key: anybody who sees it can try texts until one fits. A random API key
+// withstands that. An e-mail address or a phone number does not. It panics for a nil function.
 func Hash(fn Func) Func {
 	fns := checked("Hash", []Func{fn})
 	known := combined("Hash", fns)

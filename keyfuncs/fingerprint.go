@@ -13,17 +13,18 @@ import (
 	"strings"
 )
 
-// fingerprintMost is how many bytes of a body [Fingerprint] reads: what an API takes in one request.
+// fingerprintMost is the number of bytes of a body that [Fingerprint] reads: the usual bound of an API's
+// request.
 const fingerprintMost = 1 << 20
 
 // Fingerprint finds a text that two requests share only if they ask for the same: the same method, host,
-// path, query and body. A client that repeats a request under the same Idempotency-Key sends the same text;
-// one that reuses the key for something else does not. The rule of an idempotency guard takes it for Which by
-// default.
+// path, query and body. A client that repeats a request under the same Idempotency-Key sends the same text.
+// A client that reuses the key for something else does not. The rule of an idempotency guard takes it for
+// Which by default.
 //
-// It reads the whole body, keeps it in memory and leaves it for the handler. A body that does not end is kept
-// until the ReadTimeout of the server, which has none by default. Only rules in front bound how many such
-// bodies there are; each takes 1.2 MB. A body of more than 1 MiB is [ErrTooLarge], which is answered with
+// It reads the whole body, keeps it in memory and leaves it for the handler. A body that does not end is
+// kept until the ReadTimeout of the server, which has none by default. Only rules in front bound the number
+// of such bodies. Each takes 1.2 MB. A body of more than 1 MiB is [ErrTooLarge], which is answered with
 // 413: see [FingerprintUpTo].
 //
 // The path counts as the client has written it, so that /a/b is not /a%2Fb, with what [http.StripPrefix] has
@@ -31,8 +32,8 @@ const fingerprintMost = 1 << 20
 // fields and the whole of its files, of any size. A body that cannot be read is [ErrMalformed].
 //
 // Clients may write the same request differently each time, such as JSON with its members in another order,
-// or a multipart form with a new boundary. They need another Func, which finds what matters, such as the
-// order's number.
+// or a multipart form with a new boundary. They need another Func, which finds the part that matters, such
+// as the order's number.
 func Fingerprint() Func { return fingerprint("Fingerprint()", fingerprintMost) }
 
 // FingerprintUpTo is [Fingerprint] for bodies of at most so many bytes. Each request may occupy that much

@@ -6,7 +6,7 @@ const maxIdempotencyKey = 255
 
 // IdempotencyKey finds the Idempotency-Key header, by which a client marks a request as a repetition
 // (draft-ietf-httpapi-idempotency-key-header-07). It identifies an operation, not a client: every client
-// chooses its own keys. A rule joins the key with the actor; elsewhere, join it yourself (see [JoinTexts]).
+// chooses its own keys. A rule joins the key with the actor. Elsewhere, join it yourself (see [JoinTexts]).
 //
 // The draft makes it a String of RFC 9651 (section 3.3.3), in double quotes:
 //
@@ -16,7 +16,7 @@ const maxIdempotencyKey = 255
 // backslashes, commas or semicolons, which could mean something else. Both forms of one text are one key:
 // the text itself.
 //
-// An absent or empty key is [ErrMissing]; [Require] turns that into an error of the client. A key that has
+// An absent or empty key is [ErrMissing], which [Require] turns into an error of the client. A key that has
 // neither form, is longer than 255 bytes, has parameters, or comes in several different lines is
 // [ErrMalformed]: to ignore it would turn a repetition into a second order.
 func IdempotencyKey() Func {

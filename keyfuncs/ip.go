@@ -90,14 +90,14 @@ func IP(opts ...IPOption) Func {
 type IPOption func(*ipRule)
 
 // TrustProxies names the reverse proxies in front of this server, as prefixes ("10.0.0.0/8",
-// "2001:db8::/32") or single addresses ("192.0.2.1"). [IP] believes only what these have written in the
-// forwarding header. Name your own proxies and no others: everybody within a prefix can pass for any
-// client. Given twice, it adds.
+// "2001:db8::/32") or single addresses ("192.0.2.1"). [IP] believes only their entries in the forwarding
+// header. Name your own proxies and no others: everybody within a prefix can pass for any client. Given
+// twice, it adds.
 //
 // The proxies must append to the header or overwrite it, as nginx does with $proxy_add_x_forwarded_for.
 //
-// It panics without prefixes, for a prefix that cannot be read, and for one that covers every address. It
-// warns of prefixes that cover a large part of the Internet.
+// It panics without prefixes, for a prefix that cannot be read, and for a prefix that covers every address.
+// It warns of prefixes that cover a large part of the Internet.
 func TrustProxies(prefixes ...string) IPOption {
 	if len(prefixes) == 0 {
 		misuse("TrustProxies needs the addresses of your proxies, such as \"10.0.0.0/8\"; without proxies leave " +
@@ -327,8 +327,8 @@ func mustPrefix(s string) netip.Prefix {
 }
 
 // parsePrefix reads a prefix, or a single address as a full-length prefix. Addresses are folded before they
-// are compared, so prefixes must be folded too: a mapped one would match nothing. One that is too short to
-// be folded stays mapped. Bits behind the prefix are kept, a zone is not.
+// are compared, so prefixes must be folded too: a mapped prefix would match nothing. A prefix that is too
+// short to be folded stays mapped. Bits behind the prefix are kept, a zone is not.
 func parsePrefix(s string) (p netip.Prefix, ok bool) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

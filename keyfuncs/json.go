@@ -21,7 +21,7 @@ import (
 //
 // A string is found as its text, a number as its digits if it is an integer without an exponent, and a
 // boolean as "true" or "false". Other values are [ErrMalformed]. Names are compared without regard to case,
-// as [encoding/json] does for the handler; a member that comes twice with different values is ErrMalformed,
+// as [encoding/json] does for the handler. A member that comes twice with different values is ErrMalformed,
 // since readers differ about which one counts. A body that is no JSON object, and a member that is absent,
 // null or empty, is [ErrMissing].
 //

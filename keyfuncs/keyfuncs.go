@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Request is what a key function reads: the request and, where a web framework routed it, what that
-// framework knows about it. The adapters make it; tests and handlers write &Request{Request: r}.
+// Request is the input of a key function: the request and, where a web framework routed it, the framework's
+// facts about it. The adapters make it. Tests and handlers write &Request{Request: r}.
 type Request struct {
 	*http.Request
 
@@ -18,8 +18,8 @@ type Request struct {
 	// in the http.Request itself.
 	Facts Facts
 
-	// Logger returns where functions log their warnings; nil means slog.Default. Rules set it to the logger of
-	// their guard's engine (core.WithLogger) before they call a function.
+	// Logger returns the logger for warnings of functions. Nil means slog.Default. Rules set it to the logger
+	// of their guard's engine (core.WithLogger) before they call a function.
 	Logger func() *slog.Logger
 }
 
@@ -32,19 +32,19 @@ type Facts interface {
 	// matched.
 	Route() string
 
-	// Param returns a path parameter; ok is false when the route has none of that name.
+	// Param returns a path parameter. ok is false when the route has none of that name.
 	Param(name string) (value string, ok bool)
 
 	// Value returns what the app's middleware stored under the name, as Context.Set of gin and echo does.
 	Value(name string) (value any, ok bool)
 }
 
-// A Func takes one text from a request: who makes it, what it is about, or both. It must be safe for
-// concurrent use, keep nothing of the request, and return an error rather than an empty text. An error that
-// wraps [ErrMissing] says that the request does not carry the text. An error that wraps [ErrMalformed] says
-// that the request carries something unusable. Write your own where none here fits. [Join], [FirstOf],
-// [Require] and [Hash] treat an empty text as ErrMissing, so that a forgotten check does not put all
-// strangers into one bucket.
+// A Func takes one text from a request: its actor, its subject, or both. It must be safe for concurrent
+// use, keep nothing of the request, and return an error rather than an empty text. An error that wraps
+// [ErrMissing] says that the request does not carry the text. An error that wraps [ErrMalformed] says that
+// the request carries something unusable. Write your own where none here fits. [Join], [FirstOf], [Require]
+// and [Hash] treat an empty text as ErrMissing, so that a forgotten check does not put all strangers into
+// one bucket.
 type Func func(r *Request) (string, error)
 
 // ErrMissing says that the request does not carry what the function looks for. An empty value counts as
@@ -114,7 +114,7 @@ func missing(call string) error {
 	return &failure{call: call, why: "nothing found", kind: ErrMissing}
 }
 
-// missingField is missing for what clients know by a name.
+// missingField is missing for a field that clients know by name.
 func missingField(call, field string) error {
 	return &failure{call: call, why: "nothing found", kind: ErrMissing, field: field}
 }

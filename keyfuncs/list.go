@@ -67,20 +67,20 @@ func NewList(key Func, entries ...string) *List {
 // Key returns the function that finds the key to look up.
 func (l *List) Key() Func { return l.key }
 
-// Accepts returns an error for an entry that the list refuses: one that is empty, one that is meant as a
-// network and is none, such as "10.0.0.0/33" or "10.0.0.0/8 ", and one that can never match. The error quotes
-// the entry.
+// Accepts returns an error for an entry that the list refuses. Such an entry is empty, can never match, or
+// is meant as a network and is none, such as "10.0.0.0/33" or "10.0.0.0/8 ". The error quotes the entry.
 func (l *List) Accepts(text string) error {
 	_, err := l.parse(text)
 	return err
 }
 
-// Set replaces all entries of the list. It refuses entries as [List.Accepts] does; then nothing changes.
+// Set replaces all entries of the list. If [List.Accepts] refuses an entry, so does Set, and nothing
+// changes.
 func (l *List) Set(entries ...string) error {
 	return l.change(entries, func(*listed) *listed { return newListed() }, (*listed).add)
 }
 
-// Add adds entries; those already there stay. Its errors are those of [List.Set].
+// Add adds entries to the present ones. It has the errors of [List.Set].
 func (l *List) Add(entries ...string) error {
 	return l.change(entries, (*listed).clone, (*listed).add)
 }
@@ -92,9 +92,10 @@ func (l *List) Remove(entries ...string) error {
 	return l.change(entries, (*listed).clone, (*listed).remove)
 }
 
-// Overlay lays entries over those of the list: it then has those that are added as well, and of its own not
-// those that are removed. [List.Set], Add and Remove change what lies below. It replaces the former overlay;
-// without entries there is none. Its errors are those of [List.Set]. Package control calls it.
+// Overlay lays added and removed entries over the entries of the list. The list then also has the added
+// entries, and lacks the removed ones. [List.Set], Add and Remove change the entries below. An overlay
+// replaces the former one, and no entries end it. It has the errors of [List.Set]. Package control calls
+// it.
 func (l *List) Overlay(added, removed []string) error {
 	var over [2][]entry
 	for i, texts := range [][]string{added, removed} {
@@ -131,7 +132,7 @@ func (l *List) store(own *listed) {
 }
 
 // Contains reports whether the request's key is in the list. A request without the key, [ErrMissing], is in
-// no list; Contains returns any other error of the key function.
+// no list. Contains returns any other error of the key function.
 func (l *List) Contains(r *Request) (bool, error) {
 	var key string
 	var addr netip.Addr

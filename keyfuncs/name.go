@@ -29,9 +29,9 @@ func Named(name string, f Func) Func {
 	return described(known, f)
 }
 
-// OfBody returns a function that does what f does, and says that it reads the request's body: see
-// [ReadsBody]. Use it for functions of your own that do. Those of this package say so themselves, and what
-// calls one of them, such as [Join], says the same.
+// OfBody returns f with the mark that it reads the request's body: see [ReadsBody]. Use it for your own
+// functions that do. The functions of this package have the mark, and so has a function that calls one,
+// such as [Join].
 func OfBody(f Func) Func {
 	known := aboutOf(f)
 	known.body = true
@@ -45,9 +45,9 @@ func OfBody(f Func) Func {
 // the client likes. Rules call such a function only when the rules in front have allowed the request.
 func ReadsBody(f Func) bool { return f != nil && aboutOf(f).body }
 
-// PartsOf returns the names of the parts of a key: of a [Join] those of the functions that it joins, without
-// constants; of any other function its own. It is nil where a name does not tell the function, as of a
-// closure of the application. So a program sees that one key is a part of another.
+// PartsOf returns the names of the parts of a key. A [Join] has the names of the functions that it joins,
+// without constants. Any other function has its own name. It is nil where a name does not identify the
+// function, as for a closure of the application. So a program sees that one key is a part of another.
 func PartsOf(f Func) []string {
 	known := aboutOf(f)
 	switch {
@@ -83,7 +83,7 @@ type about struct {
 	name     string
 	body     bool // it reads the request's body
 	constant bool // it finds the same for every request
-	// parts are the names of what is joined. Nil: the function joins nothing.
+	// parts are the names of the joined functions. Nil: the function joins nothing.
 	parts []string
 	// address finds the address before it is grouped. Nil: the function finds no address.
 	address func(r *Request) (netip.Addr, error)

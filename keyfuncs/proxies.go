@@ -32,12 +32,12 @@ const (
 // requests.
 type proxyDetector struct {
 	rule   *ipRule
-	kind   *warn.Warning // what the detector looks for
+	kind   *warn.Warning // the detector's subject
 	looked atomic.Int32
 	run    atomic.Int32
 	silent atomic.Int32
 	client atomic.Uint64 // hash of the client found at the last look
-	said   atomic.Uint64 // hash of what the headers said then
+	said   atomic.Uint64 // hash of the headers at that time
 }
 
 func newProxyDetector(rule *ipRule) *proxyDetector {
@@ -170,8 +170,8 @@ const (
 	shortest6 = 7
 )
 
-// warnOfEverybody warns of trusted prefixes that cover most clients: one that is too short, or several that
-// together cover more than 1/32 of all addresses.
+// warnOfEverybody warns of trusted prefixes that cover most clients: a prefix that is too short, or several
+// that together cover more than 1/32 of all addresses.
 func (rule *ipRule) warnOfEverybody() {
 	share := map[bool]float64{}
 	counted := map[netip.Prefix]bool{}

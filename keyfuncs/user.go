@@ -68,7 +68,7 @@ func User(name string) Func {
 
 // userText writes a stored value as text, "" for an unset one. ok is false for a value that names nobody.
 func userText(value any) (text string, ok bool) {
-	switch v := value.(type) { // what middleware usually stores; reflect reads the rest
+	switch v := value.(type) { // the usual types; reflect reads the rest
 	case nil:
 		return "", true
 	case string:

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Query finds a parameter of the query string, decoded. The client chooses it freely: as Who of a limit each
-// made-up value is a client of its own, with a full limit and with keys in Redis. Use it for what a request
-// is about, and check the value first or name the valid ones, as the Choices of a poll do.
+// Query finds a parameter of the query string, decoded. The client chooses it freely: as Who of a limit
+// each made-up value is a client of its own, with a full limit and with keys in Redis. Use it for the
+// subject of a request, and check the value first or name the valid ones, as the Choices of a poll do.
 //
 // A parameter with several different values is [ErrMalformed], because another layer may read another one
-// of them. So is an ill-formed query string (RFC 3986, section 3.4; semicolons are not allowed either), of
-// which [net/url.URL.Query] would silently drop a part. An absent or empty parameter is [ErrMissing].
+// of them. So is an ill-formed query string (RFC 3986, section 3.4; semicolons are not allowed either):
+// [net/url.URL.Query] would silently drop a part of it. An absent or empty parameter is [ErrMissing].
 func Query(name string) Func {
 	if name == "" {
 		misuse("Query needs the name of a query parameter, such as Query(\"page\")")
@@ -43,7 +43,7 @@ func Query(name string) Func {
 // limit and with keys in Redis. Check the API key first, store whose it is, and limit by that, with [User].
 // Limit the attempts to authenticate by [IP].
 //
-// Several lines with different values are [ErrMalformed]; an absent or empty field is [ErrMissing]. A list
+// Several lines with different values are [ErrMalformed]. An absent or empty field is [ErrMissing]. A list
 // in one line is one value. Header panics for a name that is no token, and for "Host", which net/http keeps
 // elsewhere: see [Host].
 func Header(name string) Func {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Visitor finds who somebody is who has no account: the browser that they use, as a hash of User-Agent and
-// Accept-Language. It always finds something, and the same for all that one browser asks, pages and fetches
-// alike. It is for a waiting room, whose tickets tell visitors apart: with it, a copied ticket does not
-// work in another browser.
+// Visitor identifies a visitor without an account by the browser, as a hash of User-Agent and
+// Accept-Language. It always finds something, and the same for all requests of one browser, pages and
+// fetches alike. It is for a waiting room, whose tickets tell visitors apart: with it, a copied ticket does
+// not work in another browser.
 //
-// Many browsers are alike, and programs choose what they send. So it is none for a limit: use [IP]. Join it
-// with IP to tell more visitors apart, where none of them changes networks while they wait; with a login
-// use [User].
+// Many browsers are alike, and programs choose their header fields. So do not use it for a limit: use [IP].
+// Join it with IP to tell more visitors apart, where none of them changes networks while they wait. With a
+// login use [User].
 func Visitor() Func {
 	return Named("Visitor()", func(r *Request) (string, error) {
 		hash := sha256.New()

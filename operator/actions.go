@@ -26,7 +26,7 @@ type target struct {
 	guard      named
 	operations []kit.Operation
 	joins      bool    // a rule of the guard joins IDs with the actor
-	bans       *target // who is refused too often is banned by it; or nil
+	bans       *target // bans actors that are refused too often; or nil
 }
 
 // named is a guard or a tool.
@@ -65,7 +65,8 @@ func targetsOf(o Options) targets {
 // letInAgain is the action that lifts the ban of a client and resets what was counted of them, in one step.
 const letInAgain = "let-in-again"
 
-// letIn gives it to each guard that bans or counts; with bans it is about the guards whose refusals ban, too.
+// letIn gives the action to each guard that bans or counts. With bans it also covers the guards whose
+// refusals ban.
 func (all targets) letIn() {
 	added := map[*target]kit.Operation{}
 	for _, t := range all {
@@ -99,7 +100,7 @@ func ofClient(do *kit.Operation) bool {
 	return !slices.ContainsFunc(do.Fields, isMore)
 }
 
-// undoing is an action that lets a client in: its guard and name, and what does it.
+// undoing is an action that lets a client in: its guard, its name and its function.
 type undoing struct {
 	pair
 	run func(ctx context.Context, in kit.Input) (any, error)
@@ -146,14 +147,15 @@ func (t *target) find(name string) *kit.Operation {
 	return &t.operations[i]
 }
 
-// logger returns where the engine of the guard logs, or, without such a guard, that of the first one.
+// logger returns the logger of the guard's engine, or of the first guard's engine if there is no such
+// guard.
 func (all targets) logger(guard string) *slog.Logger {
 	i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard })
 	return kit.LoggerOf(all[max(i, 0)].guard)
 }
 
-// texts returns the fields as the operation reads them. Operators know the ID that a client sent; the guard
-// knows the one that the rule made of it.
+// texts returns the fields as the operation reads them. Operators know the ID that a client sent. The guard
+// knows the ID that the rule made of it.
 func (all targets) texts(a Action) map[string]string {
 	actor, id := a.Fields["actor"], a.Fields["id"]
 	joins := slices.ContainsFunc(all, func(t *target) bool { return t.Name == a.Guard && t.joins })
@@ -219,7 +221,7 @@ func (t *target) name() {
 	}
 }
 
-// operationsOf returns the operations of a guard that describes none: those that it has methods for.
+// operationsOf returns the operations of a guard that describes none, from its methods.
 func operationsOf(g named) (all []kit.Operation) {
 	key := []kit.Field{{Name: "actor", Required: true}, {Name: "resource"}}
 	if g, ok := g.(interface {

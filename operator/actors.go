@@ -38,7 +38,7 @@ type actor struct {
 	attempts uint64 // and those of actors whose place it took: maybe too many
 	refused  uint64
 	reason   core.Reason // of the last refusal
-	until    time.Time   // when it ends; zero: the last attempt was allowed, or nobody knows
+	until    time.Time   // when it ends; zero: the last attempt was allowed, or unknown
 }
 
 func (a *actors) note(d *core.Decision, now time.Time) {
@@ -118,8 +118,8 @@ func (a *actors) ban(one *actor, now time.Time) {
 	a.banned[one.actor] = &kept
 }
 
-// free forgets that the actor of an attempt is refused. A ban is of the actor alone; what is reset has a
-// resource, too.
+// free forgets that the actor of an attempt is refused. A ban concerns the actor alone. A reset also has a
+// resource.
 func (a *actors) free(attempt *core.Attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +143,7 @@ func (a *actors) halve(now time.Time) {
 	})
 }
 
-// list returns the actors: those who are refused now first, then by their attempts.
+// list returns the actors: first those that are refused now, then by their attempts.
 func (a *actors) list(now time.Time) []actor {
 	a.mu.Lock()
 	all := make([]actor, 0, len(a.places)+len(a.banned))
@@ -168,7 +168,8 @@ func (a *actors) list(now time.Time) []actor {
 	return all
 }
 
-// refusedNow is 2 for a banned actor, 1 for one who is refused until later than now, and 0 for others.
+// refusedNow is 2 for a banned actor, 1 for an actor that is refused until later than now, and 0 for
+// others.
 func (a *actor) refusedNow(now time.Time) int {
 	switch {
 	case !a.until.After(now):

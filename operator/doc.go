@@ -11,7 +11,7 @@
 //	mux.Handle("/ops/", login(ops))
 //
 // On gin, r.Any("/ops/*page", login, ginmw.Page(ops)); on echo, e.Any("/ops/*", echomw.Page(ops), login).
-// What the login has stored with c.Set, keyfuncs.User finds.
+// keyfuncs.User finds the values that the login has stored with c.Set.
 //
 // # Security
 //
@@ -21,8 +21,8 @@
 //
 // # Audit
 //
-// Every change leaves two audit events ([Event]): the first is written before the change, which is not made
-// if that fails, and the second records the result. [Options].Audit receives them.
+// Every change leaves two audit events ([Event]). The first is written before the change, which is not made
+// if the write fails. The second records the result. [Options].Audit receives them.
 //
 // # Requests
 //
@@ -30,7 +30,7 @@
 //	GET  /{guard}/{action}     reads: peek, status, tally, ... with the fields as query parameters
 //	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object
 //
-// A guard's actions are the operations of its [kit.Description]; a rule with a Rollout adds rollout,
+// A guard's actions are the operations of its [kit.Description]. A rule with a Rollout adds rollout,
 // set-rollout and switch.
 //
 // # Responses
@@ -46,8 +46,9 @@
 //
 // # Pages
 //
-// A client that accepts text/html gets pages. The page of the list shows the state at a glance: the settings
-// of each guard, its rollout, the results of [Options].Shown, and the servers of Redis that are not called
-// because a breaker is open. With scripts it keeps the figures up to date; everything works without. Before a
-// change that no other action takes back, a page asks for a confirmation; clients of JSON are not asked.
+// A client that accepts text/html gets pages. The page of the list shows the state at a glance: the
+// settings of each guard, its rollout, the results of [Options].Shown, and the servers of Redis that are
+// not called because a breaker is open. With scripts it keeps the figures up to date. Everything works
+// without. Before a change that no other action takes back, a page asks for a confirmation. Clients of JSON
+// are not asked.
 package operator

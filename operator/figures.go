@@ -19,7 +19,7 @@ import (
 // The zero value is ready. A Figures is safe for concurrent use. It takes at most 8 KiB per guard for the
 // counts, and 64 actors per guard, with names of at most 256 bytes.
 type Figures struct {
-	// NoActors turns off the list of who attempts most. Set it before the first use.
+	// NoActors turns off the list of the busiest actors. Set it before the first use.
 	NoActors bool
 
 	now    func() time.Time // nil: time.Now; tests set it
@@ -48,7 +48,7 @@ const (
 	counts = countRefused + reasonsMost
 )
 
-// latencies are the upper bounds of how long checks on Redis take; what takes longer has the last place.
+// latencies are the upper bounds of the durations of checks on Redis. Longer checks have the last place.
 var latencies = [...]time.Duration{
 	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,

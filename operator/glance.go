@@ -71,8 +71,8 @@ func (h *Handler) glancesOf(shown []Action) map[string][]glance {
 	return all
 }
 
-// cards returns what the page of the list shows to this operator. What a guard cannot tell is not logged:
-// pages ask every few seconds.
+// cards returns the cards on the page of the list for this operator. Errors of guards are not logged: pages
+// ask every few seconds.
 func (h *Handler) cards(r *keyfuncs.Request) []card {
 	ctx, cancel := context.WithTimeout(r.Context(), glancesAll)
 	defer cancel()

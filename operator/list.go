@@ -15,7 +15,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
-// list is the list of guards as JSON, and what the page is made of.
+// list is the list of guards as JSON, and the data of the page.
 type list struct {
 	Guards  targets        `json:"guards"`
 	Rules   []ruleList     `json:"rules,omitempty"`
@@ -140,10 +140,10 @@ func (h *Handler) steps(t *target, known map[string]string) (all []step) {
 			text := known[f.Name]
 			isAbout = isAbout || f.Name == "actor"
 			if len(f.Choices) > 0 && !slices.Contains(f.Choices, text) {
-				text = f.Choices[len(f.Choices)-1] // that of all others
+				text = f.Choices[len(f.Choices)-1] // the choice of all others
 			}
 			if text == "" && f.Required && !o.Changes {
-				return // a change asks for what is missing
+				return // a change asks for missing fields
 			}
 			if text != "" {
 				query.Set(f.Name, text)
@@ -185,7 +185,7 @@ type ruleList struct {
 	Rules []ruleShown `json:"rules"`
 }
 
-// ruleShown is what a rule takes from a request, and what it does.
+// ruleShown is a rule as shown: its input from a request, and its effect.
 type ruleShown struct {
 	Guard string `json:"guard"`
 	Kind  string `json:"kind"`
@@ -351,10 +351,10 @@ func (h *Handler) engines() (all []*core.Engine) {
 	return all
 }
 
-// limited is the section of those who are refused, and of those who attempt most.
+// limited is the section of the refused and of the busiest actors.
 type limited struct{ Refused, Busiest []actorShown }
 
-// limitedMost and busiestMost are how many rows the tables have at most; busiestEach is for one guard.
+// limitedMost and busiestMost bound the rows of the tables. busiestEach is for one guard.
 const (
 	limitedMost = 20
 	busiestEach = 5

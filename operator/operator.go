@@ -41,11 +41,11 @@ type Options struct {
 	Figures *Figures
 	// Authorize decides whether a request may perform an action, and names the operator for the audit. An
 	// error, or no name, denies the request with 403 and is logged, for each action the first one and then one
-	// per minute.
-	// It is called once for each action and for the list, before any guard is asked, from many goroutines at
-	// once. For the page of the list it is also called for each action that is shown there; those that it
-	// denies are left out, without a log. Who attempts most at a guard is the action "actors". Key functions
-	// find in r what a login has stored in gin or echo: keyfuncs.User("uid")(r). Required.
+	// per minute. It is called once for each action and for the list, before any guard is asked, from many
+	// goroutines at once. For the page of the list it is also called for each action that is shown there.
+	// Actions that it denies are left out, without a log. The action "actors" shows a guard's busiest actors.
+	// Key functions find in r the values that a login has stored in gin or echo: keyfuncs.User("uid")(r).
+	// Required.
 	Authorize func(r *keyfuncs.Request, a Action) (operator string, err error)
 	// Origins are further addresses at which browsers see the pages, such as "http://ops.example:8080", as
 	// their Origin header has them. They are needed where a proxy does not pass the Host on as the browser sent
@@ -53,7 +53,7 @@ type Options struct {
 	// plain http. Nil: the Host of the request is the only one.
 	Origins []string
 	// Audit records changes. It is called before a change and again after it. When the first call returns an
-	// error, the change is not made; an error of the second call is logged. It is called from many goroutines
+	// error, the change is not made. An error of the second call is logged. It is called from many goroutines
 	// at once. Nil: events go to the logger of the guard's engine.
 	Audit func(ctx context.Context, e Event) error
 }
@@ -258,7 +258,7 @@ func (h *Handler) perform(w http.ResponseWriter, r *keyfuncs.Request, a allowed)
 func (h *Handler) explain(v *view, do *kit.Operation, result any) {
 	v.Says = sentenceOf(result, *v.Asked)
 	if _, decided := result.(core.Decision); !decided && result != nil {
-		v.Value, _ = valueOf(v.Result) // what cannot be encoded is logged by answer
+		v.Value, _ = valueOf(v.Result) // answer logs values that cannot be encoded
 	}
 	t := h.targets.named(v.Asked.Guard)
 	for _, next := range h.steps(t, v.Asked.Fields) {

@@ -24,7 +24,7 @@ type view struct {
 	Result any
 	Failed *failure
 
-	// What follows is for pages only.
+	// The rest is for pages only.
 
 	Sections []section
 	// Form asks for a change, in place of its result.
@@ -37,13 +37,13 @@ type view struct {
 	Below bool
 }
 
-// section is a part of the page of the list: a title, and what the template named by the ID makes of Content.
+// section is a part of the page of the list: a title, and Content rendered by the template named by the ID.
 type section struct {
 	ID, Title, Note string
 	Content         any
 }
 
-// form asks for a change, with the fields that are given and inputs for those that are missing.
+// form asks for a change, with the given fields and inputs for missing ones.
 type form struct {
 	Asked   *Action
 	Missing []kit.Field
@@ -144,7 +144,7 @@ func hintOf(f kit.Field) string {
 		return ""
 	default: // text
 	}
-	return map[string]string{ // those that kit.Input.Attempt reads
+	return map[string]string{ // as kit.Input.Attempt reads them
 		"actor":    "as the rule's Who has it, such as 203.0.113.7 or ann",
 		"resource": "as the rule's What has it; empty if the rule has none",
 		"item":     "as the rule's Which has it",

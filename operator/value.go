@@ -37,8 +37,8 @@ type member struct {
 // shownMost is how many characters of a text are shown.
 const shownMost = 120
 
-// shownText returns a text that may come from a client so that people can read it: what does not print is
-// written as Go does, and long texts are cut.
+// shownText returns a client's text in readable form: unprintable characters are escaped as in Go, and long
+// texts are cut.
 func shownText(text string) string {
 	length := len(text)
 	if length > 4*shownMost {
@@ -74,7 +74,7 @@ func givenOf(a *Action) (all []pair) {
 	return all
 }
 
-// Unsendable reports whether the form would send something else than what is given.
+// Unsendable reports whether the form would send other values than the given ones.
 func (f *form) Unsendable() bool {
 	return slices.ContainsFunc(givenOf(f.Asked), func(p pair) bool { return !sendable(p.Value) })
 }

@@ -67,7 +67,7 @@ type Options struct {
 type Guard struct {
 	kit.Base
 	options Options
-	known   *kit.Recall[string, time.Time] // the end of the actor's ban; zero if not banned
+	known   *kit.Recall[string, time.Time] // the end of the actor's ban; zero: not banned
 }
 
 const (

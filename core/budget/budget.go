@@ -110,14 +110,14 @@ type Options struct {
 	Keep time.Duration
 }
 
-// Guard decides attempts against the limits of all levels of a path. Make one with [New]. It is safe for
+// Guard decides attempts against the limits of all levels of a path. Make it with [New]. It is safe for
 // concurrent use.
 //
-// The Actor of an attempt is a [Path]; the Resource may be empty. A rule makes the path of its Under and Who.
-// All levels of an organisation are in one slot of a cluster, and one script call decides.
+// The Actor of an attempt is a [Path]. The Resource may be empty. A rule makes the path of its Under and
+// Who. All levels of an organisation are in one slot of a cluster, and one script call decides.
 //
-// What was taken counts however a request ends. [Guard.Refund] and [Guard.Spend] correct it, once, on all
-// levels.
+// The units of an attempt count however its request ends. [Guard.Refund] and [Guard.Spend] correct them,
+// once, on all levels.
 type Guard struct {
 	kit.Base
 	options Options
@@ -148,7 +148,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	return &Guard{base, options}
 }
 
-// Traits implements [core.Guard]: what was taken counts, and its cost may be an estimate.
+// Traits implements [core.Guard]: units count however the request ends, and the cost may be an estimate.
 func (g *Guard) Traits() core.Traits {
 	return core.Traits{KeepsOnFailure: true, Spends: true, Levels: len(g.options.Levels),
 		Outage: core.FailClosed, Unit: kit.UnitRequests}
@@ -156,8 +156,8 @@ func (g *Guard) Traits() core.Traits {
 
 var pathEscapes = strings.NewReplacer(`\`, `\\`, `|`, `\|`)
 
-// Path returns the Actor of an attempt: whose levels it counts at, the outermost first. An absent level
-// is "". Its form is that of keyfuncs.JoinTexts.
+// Path returns the Actor of an attempt that counts at these levels, the outermost first. An absent level is
+// "". Its form is that of keyfuncs.JoinTexts.
 func Path(levels ...string) string {
 	escaped := make([]string, len(levels))
 	for i, level := range levels {
@@ -298,7 +298,7 @@ func (n *node) arguments(milli int64) (windows, in string, err error) {
 	return windows, in, nil
 }
 
-// hard returns where the limit of a period ends; -1: nowhere.
+// hard returns the hard end of the limit of a period, or -1 if there is none.
 func (l Limit) hard() int64 {
 	if l.Overage == Metered {
 		return -1

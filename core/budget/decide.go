@@ -21,10 +21,10 @@ type Figure struct {
 	Level string
 	Path  []string
 	Limit Limit
-	// Max is how much may be used, with the overage of a period; where it is metered, Max of the limit. Used is
-	// what counts now.
+	// Max is how much may be used, including the overage of a period. If overage is metered, it is the Max of
+	// the limit. Used is the amount that counts now.
 	Max, Used int64
-	// RetryAfter is how long this limit alone refuses the attempt; -1: waiting does not help, since the cost
+	// RetryAfter is how long this limit alone refuses the attempt. -1: waiting does not help, since the cost
 	// exceeds Max. ResetAfter is the time until there is a unit more.
 	RetryAfter, ResetAfter time.Duration
 }
@@ -37,7 +37,7 @@ type taken struct {
 	keys    []string
 	nodes   []node
 	call    string
-	stamp   int64 // microseconds: of the reply; before it, of this process
+	stamp   int64 // microseconds of the reply, or of this process before it
 	figures []Figure
 	binding int // index of the binding figure; -1: none
 
@@ -64,8 +64,8 @@ func (e *ending) unknown(now time.Time) error {
 	return fmt.Errorf("%w: an earlier try may have run, too long ago to tell", core.ErrUnsettled)
 }
 
-// Policies implements what [core.Decision.Policies] asks for. A policy has the name of its level, and that of
-// the limit if the level has several.
+// Policies serves [core.Decision.Policies]. A policy has the name of its level, and the name of the limit
+// if the level has several.
 func (t *taken) Policies() []core.Policy {
 	all, limits := make([]core.Policy, len(t.figures)), map[string]int{}
 	for _, f := range t.figures {
@@ -280,7 +280,7 @@ func (t *taken) tell(d *core.Decision) {
 	}
 }
 
-// bind finds the binding limit. A limit that waiting does not help against comes before all, and one that
+// bind finds the binding limit. A limit against which waiting does not help comes first. A limit that
 // refuses nothing binds only if there is no other.
 func (t *taken) bind(allowed bool) {
 	before := func(a, b Figure) bool {

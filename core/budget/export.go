@@ -24,9 +24,9 @@ type Row struct {
 	// Used is what was counted, and Restored what was used before, according to [Guard.Restore].
 	Used     int64 `json:"used"`
 	Restored int64 `json:"restored"`
-	// First is when the count began: another one means that Redis lost the count before it. A bill adds both.
-	// Sequence is greater than that of every earlier state of the row: the greater one is right. They are about
-	// the time in microseconds.
+	// First is when the count began. Another First means that Redis lost the count before it, and a bill adds
+	// both. Sequence grows with every state of the row: the state with the greatest one is right. Both are
+	// about the time in microseconds.
 	First    int64 `json:"first"`
 	Sequence int64 `json:"sequence"`
 	// Final reports whether the period has ended by this process's clock. An attempt that has not been settled
@@ -43,9 +43,9 @@ type Exported struct {
 // exportPage is how many nodes one call of Export reads.
 const exportPage = 100
 
-// Export returns rows of the organisation of the path that have changed since an earlier call returned next;
-// 0: all. Next stays as it was when there are no more. Rows may come twice: keep the one of each path and
-// period with the greatest Sequence.
+// Export returns rows of the organisation of the path that have changed since an earlier call returned
+// next; 0: all. Next stays as it was when there are no more. Rows may come twice: for each path and period,
+// keep the row with the greatest Sequence.
 func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows []Row, next int64, err error) {
 	next = after
 	err = g.Call(ctx, "export", a, func() error {
@@ -85,9 +85,9 @@ func (g *Guard) Export(ctx context.Context, a core.Attempt, after int64) (rows [
 }
 
 // Ended looks for periods of the organisation of the path that are over, and returns how many it has found.
-// [Export] then gives their rows once more, as Final. The next attempt of a node does the same; Ended is for
-// nodes that nobody uses any more. Call it before an export whose bill is to be complete. It reads all nodes
-// of the organisation, 100 in a call.
+// [Export] then gives their rows once more, as Final. The next attempt of a node does the same. Ended is
+// for nodes that nobody uses any more. Call it before an export whose bill is to be complete. It reads all
+// nodes of the organisation, 100 in a call.
 func (g *Guard) Ended(ctx context.Context, a core.Attempt) (count int64, err error) {
 	err = g.Call(ctx, "ended", a, func() error {
 		tag, _, _, err := g.nodeOf(a)
@@ -152,9 +152,9 @@ func rowOf(field, value string) (row Row, ok bool) {
 		First: n[4], Restored: n[5]}, true
 }
 
-// Restore says what a node had used in the period of a moment before the count that is in Redis now began, as
-// a bill knows it after a loss of Redis. Decisions count it; [Guard.Export] tells it apart. The same again
-// changes nothing. It returns what counts in that period now.
+// Restore adds the units that a node had used in the period of a moment before Redis's present count began,
+// as a bill knows them after a loss of Redis. Decisions count them, and [Guard.Export] shows them
+// separately. The same call again changes nothing. It returns the units that count in that period now.
 func (g *Guard) Restore(
 	ctx context.Context, a core.Attempt, moment time.Time, used int64, who, why string,
 ) (counts int64, err error) {
@@ -201,14 +201,14 @@ func (g *Guard) Restore(
 type Difference struct {
 	Path         []string
 	Begins, Ends time.Time
-	// Lost is how many units were used before the count that is in Redis: what [Guard.Restore] has to be given.
-	// Restored are those that were restored already.
+	// Lost is the number of units used before Redis's present count, to be given to [Guard.Restore]. Restored
+	// is the number already restored.
 	Lost, Restored int64
 }
 
-// Compare finds what Redis has lost, of the organisation of the path: it takes the rows that a bill has kept,
-// those of Export with the greatest Sequence of each path, period and First. Periods that Redis does not keep
-// any more are left out.
+// Compare finds the counts that Redis has lost of the path's organisation. It takes the rows that a bill
+// has kept: from Export, the row with the greatest Sequence of each path, period and First. Periods that
+// Redis does not keep any more are left out.
 func (g *Guard) Compare(ctx context.Context, a core.Attempt, billed []Row) (all []Difference, err error) {
 	now := map[periodOf]Row{}
 	for after := int64(0); ; {

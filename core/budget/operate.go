@@ -33,7 +33,7 @@ func (g *Guard) nodeOf(a core.Attempt) (tag string, names, path []string, err er
 
 // setting is what an operator decides about a node.
 type setting struct {
-	mark, value, what string // what the field of the root begins with, and holds; what the audit says
+	mark, value, what string // prefix and value of the root's field; text of the audit
 	until             time.Time
 	who, why          string
 }
@@ -57,7 +57,7 @@ func (g *Guard) set(ctx context.Context, op string, a core.Attempt, s setting) e
 	})
 }
 
-// untilText returns a moment in milliseconds; 0: for ever.
+// untilText returns a moment in milliseconds. 0: for ever.
 func untilText(t time.Time) string {
 	if t.IsZero() {
 		return "0"
@@ -73,11 +73,11 @@ func untilOf(text string) (t time.Time) {
 	return t
 }
 
-// Override gives the node that the Actor of a is a path to other limits, until a moment; the zero Time: for
-// ever. Each one applies to the node's limit with that Window, or, without a Window, to that of its period;
-// the node's other limits stay. No limits: those of the application apply again. The path may end at any
-// level. Such an override replaces an earlier one of the node, and one for a limit that the node does not
-// have is an error.
+// Override sets other limits for a node until a moment. The zero Time: for ever. The Actor of a is the path
+// to the node, and may end at any level. Each limit replaces the node's limit with that Window, or, without
+// a Window, the limit of its period. The node's other limits stay. No limits: those of the application
+// apply again. An override replaces an earlier one of the node. An override for a limit that the node does
+// not have is an error.
 //
 // Each process obeys with its next call. It is kept as long as calls of the organisation come, and for half a
 // year at least.
@@ -138,8 +138,8 @@ func parseLimits(text string) (limits []Limit, err error) {
 	return limits, nil
 }
 
-// Pause refuses all attempts below a node, until a moment; the zero Time: until [Guard.Resume]. Each process
-// obeys with its next call.
+// Pause refuses all attempts below a node, until a moment. The zero Time: until [Guard.Resume]. Each
+// process obeys with its next call.
 func (g *Guard) Pause(ctx context.Context, a core.Attempt, until time.Time, who, why string) error {
 	return g.set(ctx, "pause", a, setting{"!", untilText(until), "pause", until, who, why})
 }
@@ -153,9 +153,9 @@ func (g *Guard) Resume(ctx context.Context, a core.Attempt, who, why string) err
 type Decided struct {
 	Path   []string `json:"path"`
 	Paused bool     `json:"paused"`
-	// Limits are those of an override; one without a Window is that of the period.
+	// Limits are the limits of an override. A limit without a Window is the period's.
 	Limits []Limit `json:"limits,omitempty"`
-	// Until is when it ends; zero: never. It may be over.
+	// Until is when it ends. Zero: never. It may be over.
 	Until time.Time `json:"until,omitzero"`
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Settle implements [core.Guard]: core.Rollback gives all units back, core.CommitCost the difference to what
-// the attempt has really cost. Units beyond the estimate are charged whatever is left.
+// Settle implements [core.Guard]: core.Rollback gives all units back, core.CommitCost the difference to the
+// attempt's real cost. Units beyond the estimate are charged whatever is left.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	actual, costs := end.Cost()
 	if end.Commits() && !costs {
@@ -25,7 +25,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // Spend has an effect.
 func (g *Guard) Refund(ctx context.Context, d core.Decision) error { return g.end(ctx, "refund", d, 0) }
 
-// Spend corrects what an allowed attempt took to what it has really cost.
+// Spend corrects the units of an allowed attempt to its real cost.
 func (g *Guard) Spend(ctx context.Context, d core.Decision, actual int64) error {
 	return g.end(ctx, "spend", d, actual)
 }

@@ -21,7 +21,7 @@ type Task struct {
 	ID string
 	// Payload is what was scheduled with it.
 	Payload []byte
-	// At is when the task was due: the moment for which it was scheduled, or that of its last retry.
+	// At is when the task was due: its scheduled moment, or the moment of its last retry.
 	At time.Time
 	// Try counts the tries of the task, from 1 on, without those that do not count. So a first try may be a
 	// second delivery.
@@ -37,9 +37,9 @@ type Task struct {
 	fence int64
 }
 
-// Fence returns a number that is greater than that of all earlier claims of the task, also after a failover
-// that lost some. A statement that compares it, as UPDATE … WHERE fence < $1, keeps out a worker that wakes
-// up after its lease.
+// Fence returns a number that is greater than the fences of all earlier claims of the task, also after a
+// failover that lost some. A statement that compares it, as UPDATE … WHERE fence < $1, keeps out a worker
+// that wakes up after its lease.
 func (t Task) Fence() int64 { return t.fence }
 
 // token is the fence as the scripts have it.
@@ -80,8 +80,8 @@ func (q *Queue) leaseOf(lease time.Duration) (time.Duration, error) {
 // claimed is what a claim got.
 type claimed struct {
 	tasks []Task
-	next  time.Duration // in which there is something to claim: 0, there is; less than 0, nothing is scheduled
-	slot  int           // where a suspect waits that is due; less than 0: nowhere
+	next  time.Duration // until there is something to claim; 0: there is; below 0: nothing is scheduled
+	slot  int           // with a due suspect; below 0: none
 }
 
 // add adds what a claim of one slot got, and reports whether the slot has more.
@@ -233,8 +233,8 @@ func (q *Queue) Extend(ctx context.Context, t Task, lease time.Duration) (Task, 
 	return t, nil
 }
 
-// extend renews the leases of tasks of one slot, at most chunk, and returns the indexes of those that do not
-// run any more.
+// extend renews the leases of tasks of one slot, at most chunk, and returns the indexes of tasks that do
+// not run any more.
 func (q *Queue) extend(ctx context.Context, slot int, lease time.Duration, tasks []Task) ([]int, error) {
 	args := []any{lease.Milliseconds(), q.Engine().ScriptNow(time.Millisecond)}
 	for _, t := range tasks {
@@ -263,9 +263,9 @@ func (q *Queue) askExtend(
 	return lost, r.Err
 }
 
-// Ack ends a task that is done. Its payload is deleted; its ID, and the result if it is not empty, are kept
+// Ack ends a task that is done. Its payload is deleted. Its ID, and the result if it is not empty, are kept
 // for Options.Keep: see [Queue.Find]. A result may be as long as a payload. Ack returns [ErrLost] when the
-// task does not run under this claim any more; another Ack of the same claim returns nil.
+// task does not run under this claim any more. Another Ack of the same claim returns nil.
 func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 	return q.Call(ctx, "ack", about(t.ID), func() error {
 		if err := q.checkSize("result", result); err != nil {
@@ -284,10 +284,10 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 	})
 }
 
-// Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, or is
-// dead, if it has had Options.MaxTries tries. The reason is kept with it, up to 1,000 bytes of it; operators
-// see it. Nack returns [ErrLost] as Ack does; and, where its first reply was lost, for a task that it has
-// ended and that was claimed again since.
+// Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, or
+// is dead, if it has had Options.MaxTries tries. The reason is kept with it for operators, up to 1,000
+// bytes. Nack returns [ErrLost] as Ack does. It also does if its first reply was lost and the task was
+// claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
 	return q.nack(ctx, t, reason, failed{in: in, tries: q.options.MaxTries})
 }
@@ -295,7 +295,7 @@ func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duratio
 // failed says what becomes of a task whose try has failed.
 type failed struct {
 	in     time.Duration // until it is due again
-	tries  int           // that it may have; 0: it is dead at once
+	tries  int           // allowed; 0: it is dead at once
 	unused bool          // this try does not count
 }
 

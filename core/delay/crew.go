@@ -76,9 +76,9 @@ func (c *crew) await(ctx context.Context, over <-chan time.Time, cond func() boo
 	}
 }
 
-// runApart claims the suspects that wait in a slot, as many as may run together, and runs them while the crew
-// runs and claims nothing else. It waits for what runs, and then for the suspects, each for the length of a
-// lease at most, so that a task that runs for long does not hold up all others. It returns false when the
+// runApart claims the suspects that wait in a slot, as many as may run together, and runs them while the
+// crew runs and claims nothing else. It waits for the running tasks, and then for the suspects, each for
+// the length of a lease at most, so that a long task does not hold up all others. It returns false when the
 // crew has suspects already, or the claim failed.
 func (w *worker) runApart(ctx context.Context, slot int) bool {
 	c, room := w.crew, 0

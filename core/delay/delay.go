@@ -36,8 +36,8 @@ var (
 	// ErrNoTask is returned for an ID that the queue does not know, or has forgotten. It wraps
 	// core.ErrNotFound.
 	ErrNoTask = kit.NewError("delay: there is no such task", core.ErrNotFound)
-	// ErrOtherState is returned for a task that is in another state than the call needs: one that runs or has
-	// ended cannot be cancelled. It wraps core.ErrNotNow.
+	// ErrOtherState is returned for a task in another state than the call needs: a task that runs or has ended
+	// cannot be cancelled. It wraps core.ErrNotNow.
 	ErrOtherState = kit.NewError("delay: the task is in another state", core.ErrNotNow)
 	// ErrFull is returned by ScheduleWithin where the queue has no room for the task. It wraps core.ErrNotNow.
 	ErrFull = kit.NewError("delay: the queue has no room for the task", core.ErrNotNow)
@@ -55,11 +55,11 @@ type Options struct {
 	// MaxPayload is the size in bytes of the longest payload and result, up to 1 MiB. The default is 64 KiB.
 	MaxPayload int
 	// Spread is the number of slots of a cluster over which the tasks are spread by their IDs, 1 to 64. The
-	// default is 1. One slot has the order of all tasks; with more, each slot has its own. More slots need more
-	// calls of an idle worker: one for each.
+	// default is 1. Tasks are in order within a slot, not across slots. More slots need more calls of an idle
+	// worker: one for each.
 	//
-	// After a change, tasks that were scheduled before are not found by their ID, and those of slots that are
-	// gone do not run. So a queue with another Spread should have another name.
+	// After a change, tasks that were scheduled before are not found by their ID, and tasks of removed slots
+	// do not run. So a queue with another Spread should have another name.
 	Spread int
 	// Keep is how long a task that is done is remembered, with its result, so that its ID is not scheduled
 	// again: 1 minute to 366 days. The default is 24 hours. Dead tasks are remembered for a week, or for Keep
@@ -94,30 +94,30 @@ var fields = []string{"head", "tasks", "bodies", "due", "running", "done", "dead
 //
 // # Delivery
 //
-// A task is delivered at least once. [Queue.Claim] takes due tasks, in the order in which they are due, and
-// of those due at the same millisecond in the order of their IDs. Each has a lease by the server's clock, and
-// a fence. While the lease holds, no other claim gets the task. When it is over, the next claim takes the
-// task back, and it becomes due again. Ack and Nack of a claim whose task was taken back return [ErrLost];
-// until then they count, even after the lease.
+// A task is delivered at least once. [Queue.Claim] takes due tasks, in the order in which they are due.
+// Tasks due at the same millisecond are in the order of their IDs. Each has a lease by the server's clock,
+// and a fence. While the lease holds, no other claim gets the task. When it is over, the next claim takes
+// the task back, and it becomes due again. Ack and Nack of a claim whose task was taken back return
+// [ErrLost]. Until then they count, even after the lease.
 //
 // # Tasks that kill their process
 //
-// A process that dies does not say of which of its tasks. So each task that was taken back is suspect, until
-// it has ended once. Suspects come with Task.Suspect and without other tasks, and [Work] runs them apart from
-// these: half of those that are due, and then the other half. Where a process dies of a group of n, half of n
-// run together the next time. So the tasks of a killed process run again in two rounds, and a task that kills
-// its process is alone after log2 n further deaths.
+// When a process dies, nobody knows which task killed it. So each task that was taken back is suspect,
+// until it has ended once. Suspects come with Task.Suspect and without other tasks, and [Work] runs them
+// apart: half of the due suspects, and then the other half. If a process dies of a group of n, half of n
+// run together the next time. So the tasks of a killed process run again in two rounds, and a task that
+// kills its process is alone after log2 n further deaths.
 //
-// A try in which a task ran beside others does not count. A lease that is over where it ran alone does: then
-// it waits for a second, and for twice as long each time, up to an hour, and after Options.MaxTries of these
-// tries it is dead. So a task that kills its process takes no other with it.
+// A try in which a task ran beside others does not count. A try counts if the task ran alone and its lease
+// ended. Then it waits for a second, and for twice as long each time, up to an hour. After Options.MaxTries
+// of these tries it is dead. So a task that kills its process makes no other task dead.
 //
 // # Calls whose reply is lost
 //
-// Each call can be repeated. Schedule is idempotent by the task's ID, Ack and Nack by the claim. A claim that
-// the client library sends again gets the same tasks; one that returns an error is given back in the
-// background, and its tries do not count. Only when Redis stays silent for ten minutes do these tasks wait
-// for their lease to end.
+// Each call can be repeated. Schedule is idempotent by the task's ID, Ack and Nack by the claim. A claim
+// that the client library sends again gets the same tasks. A claim that returns an error is given back in
+// the background, and its tries do not count. Only when Redis stays silent for ten minutes do these tasks
+// wait for their lease to end.
 //
 // A failover of Redis can lose the last changes: a task that was scheduled, or the word that one is done.
 // Then that task runs again, under a greater fence.
@@ -189,13 +189,13 @@ func (o Options) check() error {
 func (q *Queue) MaxPayload() int { return q.options.MaxPayload }
 
 // Schedule schedules a task for a moment, once per ID. It returns false when the ID is known already: then
-// nothing changes, whatever the moment and the payload are. An ID is known while its task is pending, running
-// or dead, and for Options.Keep after it was done; the ID of a cancelled task is free again. A moment in the
-// past, and the zero Time, mean at once.
+// nothing changes, whatever the moment and the payload are. An ID is known while its task is pending,
+// running or dead, and for Options.Keep after it was done. The ID of a cancelled task is free again. A
+// moment in the past, and the zero Time, mean at once.
 //
 // The error is core.ErrInvalid for an ID that is empty or longer than [MaxID], a payload over
-// Options.MaxPayload, or a moment after the year 2200. After another error the task may have been scheduled;
-// calling again with the same ID is safe.
+// Options.MaxPayload, or a moment after the year 2200. After another error the task may have been
+// scheduled. Calling again with the same ID is safe.
 func (q *Queue) Schedule(
 	ctx context.Context, id string, at time.Time, payload []byte,
 ) (created bool, err error) {
@@ -203,9 +203,9 @@ func (q *Queue) Schedule(
 }
 
 // ScheduleWithin is [Queue.Schedule], unless the queue would then have more than most bytes: the error is
-// [ErrFull], and nothing has changed. A task has those of its payload, or of its result once it is done, and
-// 300 more; one that has not ended also result bytes, for what it may leave. Most is a share for each slot of
-// Options.Spread; 0 is any number.
+// [ErrFull], and nothing has changed. A task counts the bytes of its payload, or of its result once it is
+// done, and 300 more. Until it has ended, it also counts result bytes for its future result. Each slot of
+// Options.Spread has a share of most. 0 is any number.
 func (q *Queue) ScheduleWithin(
 	ctx context.Context, id string, at time.Time, payload []byte, most, result int64,
 ) (created bool, err error) {
@@ -232,8 +232,8 @@ func (q *Queue) ScheduleWithin(
 	})
 }
 
-// Cancel removes a task that is pending. It returns [ErrNoTask] for a task that the queue does not know, and
-// [ErrOtherState] for one that runs or has ended.
+// Cancel removes a task that is pending. It returns [ErrNoTask] for a task that the queue does not know,
+// and [ErrOtherState] for a task that runs or has ended.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	return q.Call(ctx, "cancel", about(id), func() error { return q.byName(ctx, removeScript, id, "p") })
 }
@@ -251,7 +251,7 @@ func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) error {
 }
 
 // Retry makes a dead task pending, due at once, with all its tries. It returns [ErrNoTask] for a task that
-// the queue does not know, and [ErrOtherState] for one that is not dead.
+// the queue does not know, and [ErrOtherState] for a task that is not dead.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	return q.Call(ctx, "retry", about(id), func() error { return q.byName(ctx, moveScript, id, "x", 0) })
 }

@@ -14,9 +14,9 @@
 //
 // A task is scheduled once per ID. Each claim of a task has a lease, which [Work] renews, and a fence, a
 // number that only grows. A task whose lease is over is delivered again. So a task runs at least once, and
-// may run twice: when its worker died or stood still, or when the word that it is done was lost. A handler
-// that writes to a database gets exactly once there when it stores the task's ID in the same transaction,
-// under a unique index; or when its statement compares the fence, as in UPDATE … WHERE fence < $1.
+// may run twice: when its worker died or stood still, or when its Ack was lost. A handler that writes to a
+// database gets exactly once there in two ways. It stores the task's ID in the same transaction, under a
+// unique index. Or its statement compares the fence, as in UPDATE … WHERE fence < $1.
 //
-// A task that kills its process takes no other with it: see [Queue].
+// A task that kills its process makes no other task dead: see [Queue].
 package delay

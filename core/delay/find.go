@@ -40,16 +40,17 @@ type Status struct {
 	At time.Time
 	// Try is how often it was claimed.
 	Try int
-	// Ends is when the lease of a running task ends, and when an ended one is forgotten, by the server's clock;
-	// else zero.
+	// Ends is when the lease of a running task ends, or when an ended task is forgotten, by the server's
+	// clock. Else zero.
 	Ends time.Time
 	// Reason is why the task failed the last time, or why it is dead.
 	Reason string
-	// Payload is what was scheduled, until the task is done; Result is what Ack was given. Only Find sets them.
+	// Payload is the scheduled payload, until the task is done. Result is the result that Ack stored. Only
+	// Find sets them.
 	Payload, Result []byte
 }
 
-// Find returns what is known of a task. It returns [ErrNoTask] for one that the queue does not know, or has
+// Find returns the status of a task. It returns [ErrNoTask] for a task that the queue does not know, or has
 // forgotten.
 func (q *Queue) Find(ctx context.Context, id string) (Status, error) {
 	return kit.Look(ctx, &q.Base, "find", about(id), func() (Status, error) {

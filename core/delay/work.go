@@ -23,19 +23,19 @@ type WorkOptions struct {
 	// Concurrency is how many handlers run at a time, 1 to [MaxClaim]. The default is 10. No task is claimed
 	// before there is a handler for it.
 	Concurrency int
-	// Lease is the lease of the tasks, as [Queue.Claim] takes it; it is renewed three times in its length. The
-	// default is that of the queue.
+	// Lease is the lease of the tasks, as [Queue.Claim] takes it. It is renewed three times in its length. The
+	// default is the queue's lease.
 	Lease time.Duration
 	// Poll is the longest pause between two claims while no task is due, 10 ms to an hour. The default is one
-	// second. A task that is due earlier by what the worker knows is claimed when it is due; Poll is for those
-	// that are scheduled meanwhile.
+	// second. A worker claims a task that it knows when the task is due. Poll is for tasks that are scheduled
+	// meanwhile.
 	Poll time.Duration
 	// Backoff returns how long a task waits that has failed in its try, from 1 on. The default has full jitter:
 	// a random time up to a second, which doubles with each try up to an hour. It is called from many
 	// goroutines.
 	Backoff func(try int) time.Duration
-	// Stop is how long Work waits for running handlers when its context has ended. The default is 30 s; less
-	// than zero does not wait.
+	// Stop is how long Work waits for running handlers when its context has ended. The default is 30 s. Below
+	// zero it does not wait.
 	Stop time.Duration
 }
 
@@ -78,24 +78,24 @@ func fullJitter(try int) time.Duration {
 }
 
 // Work claims tasks and runs the handler for each, until ctx ends. A handler that returns nil has done its
-// task; see [Result] for a result. After an error, a panic and runtime.Goexit the task is tried again later,
-// or is dead: at once after an error that [SkipRetry] made, else when it has had Options.MaxTries tries.
-// After an error that [Later] made it waits, and nothing counts. A panic is logged and reported to the
-// observer as Op panic; the process goes on.
+// task. See [Result] for a result. After an error, a panic and runtime.Goexit the task is tried again
+// later, or is dead: at once after an error that [SkipRetry] made, else when it has had Options.MaxTries
+// tries. After an error that [Later] made it waits, and the try does not count. A panic is logged and
+// reported to the observer as Op panic, and the process goes on.
 //
-// The context of a handler has the values of ctx. It ends with the cause [ErrLost] when the lease of its task
-// is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of a slot.
-// While Redis is away, what became of a task is told again and again until its lease is over.
+// The context of a handler has the values of ctx. It ends with the cause [ErrLost] when the lease of its
+// task is lost: then somebody else may run the task. Leases are renewed by one call for up to 500 tasks of
+// a slot. While Redis is away, the end of a task is reported again and again until its lease is over.
 //
-// Tasks with Suspect set (see [Queue]) run while no call of Work on the engine runs another one, and suspects
-// and other tasks take turns. To that end the workers of the engine claim nothing while what they run ends,
+// Tasks with Suspect set (see [Queue]) run while no call of Work on the engine runs other tasks. Suspects
+// and other tasks take turns. To that end the workers of the engine claim nothing while running tasks end,
 // and while the suspects run: each for the length of a lease at most. After that other tasks may run beside
-// them, but no further suspects.
+// the suspects, but no further suspects.
 //
 // When ctx ends, Work claims no more tasks, and waits for the running handlers up to WorkOptions.Stop. Then
 // their contexts end with the cause [ErrStopped], and it waits a second more. A task whose handler then
-// returns an error goes back at once, and the try does not count. Work returns nil, or an error that says how
-// many handlers still run; their tasks are delivered again when their leases are over.
+// returns an error goes back at once, and the try does not count. Work returns nil, or an error that says
+// how many handlers still run. Their tasks are delivered again when their leases are over.
 //
 // Errors of options are core.ErrInvalid. Several calls of Work, in one process or in many, share the tasks of
 // a queue.
@@ -185,8 +185,8 @@ type laterError struct {
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// claimAll claims tasks and starts their handlers until the context ends. Suspects take turns with the
-// others, who begin: so a process that dies of each suspect gets something done.
+// claimAll claims tasks and starts their handlers until the context ends. Suspects take turns with other
+// tasks, which begin. So a process that dies of each suspect gets something done.
 func (w *worker) claimAll(ctx context.Context) {
 	idle := pollFirst
 	for {
@@ -376,7 +376,7 @@ func (w *worker) renew(ctx context.Context, runs []*run) bool {
 	sent := time.Now()
 	lost, err := w.q.extend(ctx, runs[0].slot, w.options.Lease, tasks)
 	if err != nil {
-		return false // observed; leases that are over end by their timers
+		return false // observed; expired leases end by their timers
 	}
 	for i, r := range runs {
 		if slices.Contains(lost, i) {

@@ -10,7 +10,7 @@
 // # Without HTTP
 //
 // Without HTTP, [Guard.Check] begins the operation. While it runs, other attempts are denied with
-// [core.ReasonInProgress]. [Guard.Settle] with [core.CommitWith] keeps an outcome; other attempts are then
+// [core.ReasonInProgress]. [Guard.Settle] with [core.CommitWith] keeps an outcome. Other attempts are then
 // denied with [core.ReasonDone], and [core.OutcomeOf] returns the outcome. Settle with [core.Rollback] lets
 // the operation begin again, and so does the end of [Options].Lease.
 //

@@ -31,7 +31,7 @@ type Options struct {
 	//
 	// When the process that runs the operation dies, clients wait for the lease to end. The lease is not
 	// renewed, so an operation that takes longer may run twice at the same time. Set it longer than any
-	// request can take; http.Server.WriteTimeout is a good bound.
+	// request can take. http.Server.WriteTimeout is a good bound.
 	Lease time.Duration
 	// Keep is how long an outcome is kept after the operation is done, and so how late a client may ask again,
 	// 1 second to 366 days. Zero means 24 hours. It is not for an operation that runs, which has its Lease.
@@ -49,11 +49,11 @@ type Options struct {
 	// answer to replay. Answers of up to 256 bytes, fields included, are kept all the same. Where there is no
 	// room for one more operation, an attempt is denied with core.ReasonQuota.
 	//
-	// An operation counts the lengths of its key and its value, a quarter more, and 96 bytes, which is no less
-	// than what Redis uses; the first one of an actor in an eighth of Keep counts 192 more. The bytes are
-	// counted until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take them
-	// back. Operations that run are not counted: those that run when the bound is reached are kept without
-	// their answers, and may exceed it.
+	// An operation counts the lengths of its key and its value, a quarter more, and 96 bytes. Redis uses no
+	// more than that. The first operation of an actor in an eighth of Keep counts 192 more. The bytes are
+	// counted until the operation expires, and up to an eighth of Keep longer. [Guard.Reset] does not take
+	// them back. Running operations are not counted. If they run when the bound is reached, they are kept
+	// without their answers, and may exceed it.
 	MaxActor int64
 	// MaxStored is how many bytes all actors may store, from 64 * MaxActor. Zero means 1 GiB, or 64 * MaxActor
 	// if that is more.
@@ -95,30 +95,31 @@ const (
 //
 // # Attempts
 //
-// The Actor owns the operation, the ID names it, and the Resource says what it belongs to; the Resource may
-// be empty. Operations of different actors or resources are independent. Anyone who is the same actor and
-// knows the ID gets the outcome, so the actor should be a signed-in user rather than an address.
+// The Actor owns the operation, the ID names it, and the Resource is its scope, which may be empty.
+// Operations of different actors or resources are independent. Any client with the same actor and the ID
+// gets the outcome, so the actor should be a signed-in user rather than an address.
 //
-// The Item and the Cost say what the operation does. The guard keeps a fingerprint of them, and denies
-// another attempt under the same ID with core.ReasonConflict.
+// The Item and the Cost describe the operation. The guard keeps a fingerprint of them, and denies another
+// attempt under the same ID with core.ReasonConflict.
 //
 // # Lease
 //
 // Check begins the operation. While it runs, other attempts are denied with core.ReasonInProgress.
-// [Guard.Settle] with core.CommitWith keeps the outcome; from then on, other attempts are denied with
-// core.ReasonDone and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation begin
-// again.
+// [Guard.Settle] with core.CommitWith keeps the outcome. From then on, other attempts are denied with
+// core.ReasonDone, and core.OutcomeOf returns the outcome. Settle with core.Rollback lets the operation
+// begin again.
 //
 // When a process dies, its operations may begin again once their leases end. A process that was only paused
-// for that long cannot overwrite what another one did meanwhile: its Settle returns core.ErrGone. So an
-// operation runs once unless it takes longer than the lease or Redis loses data. Make its own writes safe to
-// repeat, for example an order whose primary key is the ID.
+// for that long cannot overwrite the outcome of another process: its Settle returns core.ErrGone. So an
+// operation runs once unless it takes longer than the lease or Redis loses data. Make its own writes safe
+// to repeat, for example an order whose primary key is the ID.
 //
 // # Memory
 //
 // An operation takes one key. With a UUID as ID and an actor of 12 bytes, the key takes 184 bytes while the
 // operation runs, 200 when only the status is kept, and 296 with two header fields, plus the body (measured
-// on Redis 7.0, including the key's name). What is stored is bounded: see [Options].MaxActor and MaxStored.
+// on Redis 7.0, including the key's name). The stored bytes are bounded: see [Options].MaxActor and
+// MaxStored.
 type Guard struct {
 	kit.Base
 	options Options
@@ -309,9 +310,9 @@ func (o operation) Outcome() *core.Outcome { return o.outcome }
 // as done, so that it never begins again, and a later Settle of the same decision replaces it. Until then,
 // and for as long as the Lease at most, other attempts are denied with core.ReasonInProgress.
 //
-// When the lease has ended and another attempt has begun the operation since, a commit returns core.ErrGone:
-// the operation was, or is being, done twice. The decision must come from this guard's Check in this process;
-// otherwise the error is core.ErrInvalid.
+// When the lease has ended and another attempt has begun the operation since, a commit returns
+// core.ErrGone: the operation was, or is being, done twice. The decision must come from this guard's Check
+// in this process, or the error is core.ErrInvalid.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed {
 		return nil
@@ -414,9 +415,9 @@ func fingerprint(a core.Attempt) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// operationKeys returns the keys of an operation: its own, the counter of its actor, and that of its part.
-// Rules join the ID of a client with the actor, who is in the key already. So a fourth field, behind an empty
-// third one, is an ID that begins with the actor, without the actor.
+// operationKeys returns the keys of an operation: its own, the counter of its actor, and the counter of its
+// part. Rules join the ID of a client with the actor, which is in the key already. So a fourth field,
+// behind an empty third one, is an ID that begins with the actor, without the actor.
 func (g *Guard) operationKeys(a core.Attempt) []string {
 	actor, resource := script.Encode(a.Actor), script.Encode(a.Resource)
 	part := partOf(actor)

@@ -27,7 +27,7 @@ type Ahead struct {
 type Lot struct {
 	Units int64
 	Stamp int64         // when they were taken, in microseconds of the server's clock
-	Rest  time.Duration // from then to the end of the part; 0: they must not be given to later attempts
+	Rest  time.Duration // from then to the end of the part; 0: later attempts must not get them
 
 	tag    string
 	limits *limitSet
@@ -41,11 +41,11 @@ func (t Lot) Limit() (l Limit) {
 	return l
 }
 
-// Ahead returns what takes units of the window ahead. Call it before the window is used. From then on a
-// refusal by a limit with a Resolution is remembered for a part of the window at most, since units that
-// another process has in hand may come back then. And settle is told of units of an attempt that took them
-// at stamp under a limit: some that come back, or if units is below 0, some that it has cost beyond its
-// estimate. It returns what is left to tell Redis.
+// Ahead returns the means to take units of the window ahead. Call it before the window is used. From then
+// on a refusal by a limit with a Resolution is remembered for a part of the window at most, since another
+// process may return units then. settle receives units of an attempt that took them at stamp under a limit.
+// They come back, or, if units is below 0, are a cost beyond the estimate. It returns the units that Redis
+// still has to be told of.
 func (g *SlidingWindow) Ahead(
 	settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64),
 ) *Ahead {

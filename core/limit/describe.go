@@ -9,11 +9,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Tier is a name and the limits of those who have it, for operators: see [SlidingWindow.Tiers].
+// Tier is a named set of limits, for operators: see [SlidingWindow.Tiers].
 type Tier struct {
 	// Name is the Item of attempts of the tier. It is empty where all attempts have the same limits.
 	Name string
-	// Limits are the limits of the tier; none means that it is unlimited.
+	// Limits are the limits of the tier. Without any, it is unlimited.
 	Limits []Limit
 }
 

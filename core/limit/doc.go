@@ -6,10 +6,10 @@
 //
 //	site := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100))
 //
-// It admits at most N units in any window of the given length, and it refuses nobody below N. A fixed window
-// admits up to 2N-1 units in some windows, and a token bucket up to its burst and one refill; both need one
-// small key per actor, whatever N is. All three decide in one script call, take nothing when they refuse, and
-// accept several limits at once.
+// It admits at most N units in any window of the given length, and it refuses nobody below N. A fixed
+// window admits up to 2N-1 units in some windows, and a token bucket up to its burst and one refill. Both
+// need one small key per actor, whatever N is. All three decide in one script call, take nothing when they
+// refuse, and accept several limits at once.
 //
 // # Limits
 //
@@ -20,8 +20,8 @@
 //
 // # Operating
 //
-// Peek looks at what is left and takes nothing. Reset forgets what was used. Refund gives back what a
-// decision took. Spend says what an attempt has really cost, where its Cost was an estimate.
+// Peek returns the units left and takes nothing. Reset forgets the used units. Refund gives back the units
+// of a decision. Spend reports the real cost of an attempt whose Cost was an estimate.
 //
 // # Without Redis
 //

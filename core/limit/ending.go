@@ -38,8 +38,8 @@ type ending struct {
 	under chan struct{} // closed when the call under way has ended; nil: there is none
 }
 
-// again is for how long after an ending was sent first it may be sent again. It is half of what the script
-// remembers, so that no clock has to be exact.
+// again is the time after its first sending in which an ending may be sent again. It is half of the
+// script's memory, so that no clock has to be exact.
 const again = time.Minute
 
 // since returns how long ago the ending was sent first, in milliseconds, and 0 if it has certainly not run.
@@ -52,8 +52,9 @@ func (e *ending) since() int64 {
 	return (passed + passed/32).Milliseconds() + 2
 }
 
-// newName returns a name for an ending, 7 characters. It is random: who may choose the IDs of attempts must
-// not be able to make two of them the same. Of the few that Redis remembers of one actor no two are.
+// newName returns a name for an ending, 7 characters. It is random, so that a client who chooses the IDs of
+// attempts cannot make two names the same. The few names that Redis remembers of one actor are all
+// different.
 func newName() string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -76,7 +77,7 @@ type settling struct {
 	tag      string // of the attempt
 	d        core.Decision
 	err      error
-	took     *taken // that this call settles; nil: there is nothing to do in Redis
+	took     *taken // settled by this call; nil: there is nothing to do in Redis
 	call     script.Call
 	repeated bool            // an earlier call may have run
 	other    <-chan struct{} // closed when the call that settles it now has ended; nil: none does
@@ -149,8 +150,8 @@ func (s *settling) wait(ctx context.Context) error {
 	return err
 }
 
-// End implements [kit.Finisher]. The first ending tries twice: the reply may be lost, or the connection was a
-// dead one. What Redis has refused it would refuse again.
+// End implements [kit.Finisher]. The first ending tries twice, since the reply may be lost, or the
+// connection dead. It does not repeat a call that Redis has refused.
 func (s *settling) End(ctx context.Context) (core.Decision, error) {
 	if s.other != nil {
 		return s.d, s.wait(ctx)

@@ -16,16 +16,16 @@ var fixedWindow = newAlgorithm("fixed", "fixed_window", newFixedCount,
 // Where that matters, use [SlidingWindow].
 //
 // A refused attempt takes nothing. Attempts with different Resources are counted apart. When the server's
-// clock is set back, a window of its future begins now, with what was taken in it: nobody has more than
-// before, and nobody waits longer than one window from the first attempt on. A clock that is set forward is
+// clock is set back, a window of its future begins now and keeps its units. Nobody has more than before,
+// and nobody waits longer than one window from the first attempt on. A clock that is set forward is
 // believed.
 //
 // It is safe for concurrent use.
 type FixedWindow struct{ limiter }
 
 // NewFixedWindow returns a [FixedWindow] that is named name on e. With several limits, an attempt must fit
-// all of them, or it takes nothing from any; a refusal names the limit whose window ends last. Max is at most
-// 2^53-1.
+// all of them, or it takes nothing from any. A refusal names the limit whose window ends last. Max is at
+// most 2^53-1.
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //

@@ -66,10 +66,10 @@ func (l Limit) grain() int64 {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// Func returns the limits of an attempt, such as those of the actor's tier or tenant. The guard calls it once
-// per attempt, before it asks Redis, and from many goroutines at once; twice where a rule is one of several
-// and the actor was refused a moment ago. The call spends part of the check's deadline, which ctx carries, so
-// keep the limits in memory. The guard does not modify the returned slice.
+// Func returns the limits of an attempt, such as those of the actor's tier or tenant. The guard calls it
+// once per attempt, before it asks Redis, and from many goroutines at once. It calls it twice if the rule
+// is one of several and the actor was refused a moment ago. The call spends part of the check's deadline,
+// which ctx carries, so keep the limits in memory. The guard does not modify the returned slice.
 //
 // When the function returns no limits and no error, as for an unlimited tier, the attempt is not limited: it
 // is allowed, nothing is counted, and the decision has no figures. Its Limit is 0 and its Source is empty.
@@ -80,13 +80,12 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 // A Max and a Resolution may change from one attempt to the next, and the units that were used before still
 // count. In a SlidingWindow that holds for a Window too: all limits are views of one log, whatever attempt
 // its units came from. So a tier that gains a limit has no free window. The log keeps units for the longest
-// Window of those that were asked for, admitted or refused, within their length. A Window that is longer than
-// all of them does not count what is no longer there. A log remembers 8 windows besides those of the last
-// attempt, and the largest Max of each. A limit without a Resolution counts by parts what was counted so
-// before it came: never more than Max. In a FixedWindow or a TokenBucket a Window that is new begins with
-// nothing used.
+// Window that an attempt, admitted or refused, has asked for within its length. A longer Window does not
+// count units that have left the log. A log remembers 8 windows besides those of the last attempt, and the
+// largest Max of each. A limit without a Resolution counts units by parts if they were counted so before it
+// came: never more than Max. In a FixedWindow or a TokenBucket a new Window begins with nothing used.
 //
-// What must count by itself needs another Resource, or a guard of its own.
+// Limits that must count separately need another Resource, or a guard of their own.
 type Func func(ctx context.Context, a core.Attempt) ([]Limit, error)
 
 // limitSet is a number of valid limits, in the forms that calls need. An empty set limits nothing.

@@ -75,11 +75,11 @@ type limiter struct {
 	algorithm *algorithm
 	limits    *limitSet     // nil if by returns the limits
 	by        Func          // nil if the limits are fixed
-	tiers     func() []Tier // what by chooses from, for operators; or nil
+	tiers     func() []Tier // the choices of by, for operators; or nil
 	local     func() *memory
 	last      *lastAnswers // of Redis, from which local goes on; nil on an engine without
 	refusals  *refusals
-	inFlight  *inflight.Units // by tags: what Redis was asked for and has not answered
+	inFlight  *inflight.Units // by tags: asked for and not answered by Redis
 	ahead     *Ahead          // of package lease; or nil
 	askLong   *askLong
 	phases    kit.Phased // the guard itself
@@ -119,8 +119,8 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 	return l
 }
 
-// Override has another function choose the limits of attempts, which must not wait for anything. It is made
-// by one that gets what chooses them now. Call it before the guard is used. Package control does so.
+// Override has another function choose the limits of attempts. The function must not wait for anything. by
+// makes it from the present one. Call Override before the guard is used. Package control does so.
 func (l *limiter) Override(by func(own Func) Func) {
 	own := l.by
 	if own == nil {
@@ -144,13 +144,13 @@ func (l *limiter) Traits() core.Traits {
 // Phases implements [kit.Phased].
 func (l *limiter) Phases() (self kit.Phased, joins bool) { return l.phases, l.Engine().SharesCalls() }
 
-// CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
-// calls it by itself. It decides as Check does, but inside the process, by its clock. It goes on from what
-// the last answer of Redis to this process has said is left of the attempt's binding limit, and counts what
-// it admits itself. So in an outage each process admits as many units as it last heard were left, and then
-// those that come back; never more than Max in a window, where the algorithm promises that. It has heard
-// nothing of actors for whom it has not asked within a window, who have the whole limit, and of limits that
-// were not binding.
+// CheckLocal implements [kit.LocalGuard]. It is for an outage, after Check has returned an error. A rule
+// calls it by itself. It decides as Check does, but inside the process, by its clock. It begins with the
+// units left of the attempt's binding limit in Redis's last answer to this process, and counts the units
+// that it admits. So in an outage each process admits as many units as it last heard were left, and then
+// those that come back. It never admits more than Max in a window, where the algorithm promises that. An
+// actor for whom the process has not asked within a window has the whole limit, and so has a limit that was
+// not binding.
 //
 // Units that it admits are unknown to Redis. They count in a second outage, until their window is over.
 // [core.WithMemoryKeys] bounds the number of actors that it counts. On an engine without Redis it shares its
@@ -323,12 +323,12 @@ func (l *limiter) peek(ctx context.Context, begun time.Time, d *core.Decision) e
 	return err
 }
 
-// Reset forgets what the attempt's Actor has used of the attempt's Resource. The other fields of the attempt
-// do not matter. With a [Func], it resets the limits that the function returns now. This process sees a Reset
-// at once, and other processes see it within the time of [core.WithRefusalMemory].
+// Reset forgets the units that the attempt's Actor has used of the attempt's Resource. It ignores the other
+// fields of the attempt. With a [Func], it resets the limits that the function returns now. This process
+// sees a Reset at once, and other processes see it within the time of [core.WithRefusalMemory].
 //
 // A Reset is sent to Redis at most once, so that it never forgets units that were taken after it. If the
-// reply is lost, it returns an error, and it may have been done; call it again.
+// reply is lost, it returns an error although it may have been done: call it again.
 func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 	a.Cost = 1
 	a, err := a.Prepare()
@@ -345,13 +345,13 @@ func (l *limiter) Reset(ctx context.Context, a core.Attempt) error {
 // [core.WithRefusalMemory].
 //
 // After an error the units may have been returned, so call it again, within a minute. Redis remembers the
-// last refunds of an actor, 60 to 120 and those of two minutes at most. When a call that failed may be
-// forgotten, Refund returns a [core.ErrGone], and the units count until they leave by themselves.
+// last 60 to 120 refunds of an actor, for two minutes at most. When Redis may have forgotten a failed call,
+// Refund returns a [core.ErrGone], and the units count until they leave by themselves.
 //
-// A failover of Redis may lose a check that was answered: see seckill.Fast. Its refund then gives back units
-// of others, as many as the check took at most, where Redis cannot tell them from those that were lost: in a
-// fixed window that began before the check, in a token bucket that was last full before it and has been used
-// since, and in a sliding window those of the same part or moment.
+// A failover of Redis may lose a check that was answered: see seckill.Fast. Its refund may then give back
+// units of other attempts, at most as many as the check took. It does where Redis cannot tell them from the
+// lost ones: in a fixed window that began before the check, and in a token bucket that was last full before
+// it and has been used since. In a sliding window it does so for units of the same part or moment.
 //
 // The decision must come from a check by this guard in this process; any other is a [core.ErrInvalid]. For a
 // refused decision Refund does nothing.
@@ -359,23 +359,23 @@ func (l *limiter) Refund(ctx context.Context, d core.Decision) error {
 	return l.end(ctx, "refund", d, 0)
 }
 
-// Spend tells the limit what the attempt of an allowed decision has really cost, in units: its Cost was an
-// estimate, made before the work. Units that were not used go back, as Refund returns them. Those beyond the
-// estimate are charged now, also where more than Max then count. Attempts are refused until there is room
-// again, and their RetryAfter is exact:
+// Spend reports the real cost of the attempt of an allowed decision, in units, if its Cost was an estimate
+// made before the work. Unused units go back, as Refund returns them. Units beyond the estimate are charged
+// now, even if more than Max then count. Attempts are refused until there is room again, and their
+// RetryAfter is exact:
 //
 //   - A [SlidingWindow] counts the charged units as taken now, for a window.
 //   - A [FixedWindow] counts them in the window that is open now, or begins one with them. They are forgotten
 //     when it ends.
-//   - A [TokenBucket] owes what it does not have, until as many units have flowed in, for 366 days at most.
+//   - A [TokenBucket] owes missing units until as many have flowed in, for 366 days at most.
 //
-// So the sum of what attempts really cost keeps the limit's promise wherever no estimate was too low.
+// So the sum of the real costs keeps the limit's promise wherever no estimate was too low.
 //
-// It does so once: of all calls of Spend and Refund for a decision the first one counts, and the others
-// repeat it, as is necessary after an error, with the horizon of Refund. For a refused decision, and for one
-// without limits, Spend does nothing. A decision that was made inside the process, in an outage, is settled
-// there. An actual cost of more than [core.MaxAmount] is MaxAmount. A negative one is a [core.ErrInvalid],
-// and so is a decision of another guard or process. Spend is safe for concurrent use.
+// The first call of Spend or Refund for a decision counts. The others repeat it, as is necessary after an
+// error, within the minute of Refund. For a refused decision, and for a decision without limits, Spend does
+// nothing. A decision that was made inside the process, in an outage, is settled there. An actual cost of
+// more than [core.MaxAmount] is MaxAmount. A negative one is a [core.ErrInvalid], and so is a decision of
+// another guard or process. Spend is safe for concurrent use.
 func (l *limiter) Spend(ctx context.Context, d core.Decision, actual int64) error {
 	return l.end(ctx, "spend", d, min(actual, core.MaxAmount))
 }
@@ -421,7 +421,7 @@ func (l *limiter) prepare(c *script.Call, q asked) {
 	}
 }
 
-// replyTo returns the reply to a call of prepare that was sent, or to that of the long script.
+// replyTo returns the reply to a call of prepare that was sent, or to the call of the long script.
 func (l *limiter) replyTo(
 	ctx context.Context, c *script.Call, limits *limitSet, a *core.Attempt, peek bool,
 ) (any, error) {

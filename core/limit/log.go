@@ -11,9 +11,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
-// This file asks about sliding windows. All limits of an actor and resource are views of one log; limits by
-// parts have one of their own, and where both kinds are asked for, each log has all units. The short scripts
-// decide where all that the header of the log names are the limits of the attempt, and the long one the rest.
+// This file asks about sliding windows. All limits of an actor and resource are views of one log. Limits by
+// parts have a log of their own. If both kinds are asked for, each log has all units. The short scripts
+// decide if the header of the log names only the limits of the attempt. The long script decides otherwise.
 
 var (
 	slidingWindowScript  = newScripts("sliding_window", lua.Source("limit/sliding_window"))
@@ -98,7 +98,7 @@ func shareParts(limits []Limit) error {
 	return nil
 }
 
-// keysOfLogs returns the keys of the logs: that of the only one, and that of the one by parts beside another.
+// keysOfLogs returns the keys of the logs: of the only log, or of both kinds.
 func (l *limiter) keysOfLogs(tag string) []string {
 	parts := l.Key(tag, "log|parts")
 	return []string{strings.TrimSuffix(parts, "|parts"), parts} // without a second text
@@ -117,7 +117,7 @@ func (l *limiter) prepareLog(c *script.Call, q asked, now string) {
 	if now != "" {
 		args = []any{args[0], now}
 	}
-	switch { // what is usual is left out
+	switch { // the usual is left out
 	case q.cost != 1:
 		c.Args = []any{args[0], now, q.cost}
 	case now != "":
@@ -168,7 +168,7 @@ const (
 	askLongTime = 1000
 )
 
-// add notes a tag at a moment in microseconds, of the clock by which the limiter counts inside the process.
+// add notes a tag at a moment, in microseconds of the clock by which the limiter counts inside the process.
 func (u *askLong) add(tag string, now int64) {
 	h := maphash.String(memorySeed, tag)
 	until := (now/1000 + askLongTime) & (1<<millisBits - 1)

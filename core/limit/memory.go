@@ -18,8 +18,9 @@ type memory struct {
 	newCounter func() counter
 	store      *store
 	last       *lastAnswers // of Redis; nil on an engine without
-	// oneLog says that one counter counts for all limits: those of a sliding window without Redis are views of
-	// one log, as in Redis. Else each window has a counter; beside Redis it goes on from what was heard.
+	// oneLog says that one counter counts for all limits: the limits of a sliding window without Redis are
+	// views of one log, as in Redis. Else each window has a counter. Beside Redis it begins with the last
+	// answer.
 	oneLog bool
 }
 
@@ -27,8 +28,8 @@ type memory struct {
 // do. Its zero value stands for a missing key. Moments are microseconds since 1970. The caller holds the lock
 // of the part of the store in which the counter is.
 type counter interface {
-	// align makes the counter one of these limits, whose Max and Resolution may have changed, and one of the
-	// past where the clock was set back.
+	// align adapts the counter to these limits, whose Max and Resolution may have changed, and to a clock that
+	// was set back.
 	align(of []Limit, now int64)
 	// look returns how many units are left, and how long to wait for need units if fewer are left. It changes
 	// nothing.
@@ -50,7 +51,7 @@ type counter interface {
 type counters []windowCounter
 
 type windowCounter struct {
-	window time.Duration // of the limit, by which limitSet.windows identifies its key too; 0: of all limits
+	window time.Duration // of the limit; identifies its key too (limitSet.windows); 0: of all limits
 	counter
 	// until is when the last units that the process has taken leave the window.
 	until int64
@@ -224,8 +225,8 @@ func (m *memory) withCounters(kept counters, limits []Limit, now int64) counters
 	return b
 }
 
-// weigh finds the binding limit, as the scripts do: of the limits that refuse, the one with the longest wait;
-// if none does, the limit with the fewest units left.
+// weigh finds the binding limit, as the scripts do: the limit that refuses with the longest wait, or if
+// none refuses, the limit with the fewest units left.
 func (b counters) weigh(limits []Limit, cost, now int64) verdict {
 	need := max(cost, 1)
 	v := verdict{allowed: true, binding: -1, moment: now}
@@ -241,7 +242,7 @@ func (b counters) weigh(limits []Limit, cost, now int64) verdict {
 	return v
 }
 
-// giveBack returns units of those that an attempt took at stamp.
+// giveBack returns units that an attempt took at stamp.
 func (m *memory) giveBack(a *core.Attempt, limits []Limit, now, stamp, units int64) {
 	m.use(a, now, func(held counters, now int64) counters {
 		held.each(limits, func(c *windowCounter, of []Limit) { c.giveBack(of, now, stamp, units) })

@@ -11,8 +11,8 @@ import (
 type slidingLog struct {
 	runs   []run // the log begins at head
 	views  []view
-	other  *slidingLog // the log by parts beside one that counts one by one, or the reverse; it has none
-	grain  int64       // in which moments are counted; 0: no attempt has come yet
+	other  *slidingLog // of the other kind, by parts or one by one; it has no other itself
+	grain  int64       // unit of moments; 0: no attempt has come yet
 	birth  int64       // when the first unit came into an empty log
 	head   int32
 	before uint32 // units that were taken before those in the log: see run.sum
@@ -31,8 +31,8 @@ type view struct {
 	window int64  // microseconds
 	named  int64  // when others was asked for last, in milliseconds
 	gone   uint32 // as run.sum
-	own    uint32 // the Max of the attempt that was noted last; 0: it had no such window
-	others uint32 // the largest Max of attempts before, if it is larger; 0: none
+	own    uint32 // the Max of the last noted attempt; 0: it had no such window
+	others uint32 // the largest Max of earlier attempts, if it is larger; 0: none
 }
 
 // ends returns until when the log has units for others, in microseconds.
@@ -105,7 +105,7 @@ func (s *slidingLog) align(of []Limit, now int64) {
 	}
 }
 
-// making is the log that limits of one kind count in, what it is made from if it has to be, and its grain.
+// making is the log in which limits of one kind count, the source to make it from if needed, and its grain.
 type making struct {
 	own, from *slidingLog
 	grain     int64
@@ -148,7 +148,7 @@ func (s *slidingLog) provide(of []Limit, now int64) {
 			own.become(m.from, min(own.grain, grain), now)
 			own.show(of)
 		case grain < own.grain || grain > own.grain && (own.units() == 0 || len(own.log()) > maxResolution):
-			for _, l := range of { // what has left has left, also by other parts
+			for _, l := range of { // a unit that has left stays so, also by other parts
 				if v := own.view(l.Window.Microseconds()); own.counts(l) {
 					v.gone = own.before + uint32(own.gone(v.window, 0, now))
 				}
@@ -176,7 +176,7 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 		if from.through(i+1) <= over {
 			continue
 		}
-		if len(made.runs) == 0 { // what was taken before is not in it
+		if len(made.runs) == 0 { // earlier units are not in it
 			made.birth = min((r.at()-1)*from.grain, now)
 			if !from.counts(Limit{}) {
 				made.birth = min(max(from.birth, made.birth), now)
@@ -188,8 +188,8 @@ func (s *slidingLog) become(from *slidingLog, grain, now int64) {
 	*s = made
 }
 
-// leaves returns the moment at which a run leaves a window, as a limit counts that has such a part; 0: none
-// but those of the log.
+// leaves returns the moment at which a run leaves a window, for a limit with such a part. 0: the parts of
+// the log.
 func (s *slidingLog) leaves(r run, window, part int64) int64 {
 	moment := r.at() * s.grain
 	if part > 0 {
@@ -202,8 +202,8 @@ func (s *slidingLog) leaves(r run, window, part int64) int64 {
 // has dropped.
 func (s *slidingLog) noted(v *view) int64 { return int64(int32(v.gone - s.before)) }
 
-// gone returns how many units of the log have left a window. A unit of which is noted that it has left all
-// windows of its log counts for nobody again, also where a longer window is asked for.
+// gone returns how many units of the log have left a window. A unit noted as gone from all windows of its
+// log counts for nobody again, even if a longer window is asked for.
 func (s *slidingLog) gone(window, part, now int64) (units int64) {
 	if v := s.view(window); v != nil {
 		units = max(s.noted(v), 0)
@@ -524,7 +524,7 @@ func (s *slidingLog) seed(l Limit, now, left, more, resets int64) {
 
 // add appends units that were taken at this moment, the newest of the log. When the slice is full, it moves
 // the log to its beginning, or to a new slice if this one is too small or far too large. So a log takes at
-// most a quarter more than it holds, except for what it has dropped since.
+// most a quarter more than it holds, not counting units dropped since.
 func (s *slidingLog) add(at, units int64) {
 	log, sum := s.log(), s.before+uint32(s.units()+units)
 	if n := len(log); n > 0 && log[n-1].at() == at {

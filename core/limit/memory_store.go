@@ -11,9 +11,9 @@ import (
 // store holds the counters of at most a given number of keys. Its keys are divided among parts, each with a
 // lock of its own, but the bound is one for all parts.
 //
-// When all places are taken, the counters that are full again first give way: those that are full again
-// already are no loss. Others begin anew when their key is used again, so its actor may take the units once
-// more that it had taken.
+// When all places are taken, the counters that are full again first are dropped. If they are full already,
+// nothing is lost. Otherwise they begin anew when their key is used again, so its actor may take the same
+// units once more.
 type store struct {
 	most int64
 	// ordered says that the time never goes back: see inOrder.
@@ -61,9 +61,9 @@ func newStore(most int) *store {
 	return s
 }
 
-// use calls f with the counters of the key, which are none if it has none, and holds what f returns. The part
-// of the key is locked meanwhile. When room has to be made for a new key, f is called again, and what it
-// returned first is forgotten.
+// use calls f with the counters of the key, which are none if it has none, and holds what f returns. The
+// part of the key is locked meanwhile. When room has to be made for a new key, f is called again, and its
+// first result is forgotten.
 func (s *store) use(key *memoryKey, now int64, f func(counters) counters) {
 	p := s.part(key)
 	p.Lock()
@@ -100,9 +100,9 @@ func (s *store) use(key *memoryKey, now int64, f func(counters) counters) {
 	p.add(key.own(), b)
 }
 
-// inOrder returns now, or a later time that it has returned for a key of the same part. A call reads the time
-// before it has the lock of the part, so another one may overtake it; that does not set the clock back. f of
-// use calls it, so that the part is locked.
+// inOrder returns now, or a later time that it has returned for a key of the same part. A call reads the
+// time before it has the lock of the part, so another call may overtake it. That does not set the clock
+// back. f of use calls it, so that the part is locked.
 func (s *store) inOrder(key *memoryKey, now int64) int64 {
 	if !s.ordered {
 		return now
@@ -142,8 +142,8 @@ func (s *store) reserve() bool {
 	}
 }
 
-// evict removes the counters that are full again first. It may remove none, and then has to be called again.
-// The caller holds the lock room, and that of no part.
+// evict removes the counters that are full again first. It may remove none, and then has to be called
+// again. The caller holds the lock room, and no part's lock.
 func (s *store) evict() {
 	first := &s.parts[0]
 	for i := range s.parts {

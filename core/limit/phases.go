@@ -14,7 +14,7 @@ import (
 // question is a check between its phases. Those of Check are used again.
 type question struct {
 	l      *limiter
-	limits *limitSet // that have to decide; nil: d and err are final
+	limits *limitSet // still to decide; nil: d and err are final
 	d      core.Decision
 	err    error
 	call   script.Call
@@ -62,10 +62,9 @@ func (q *question) begin(ctx context.Context, begun time.Time, notFirst, notLast
 	return b
 }
 
-// expects reports whether the attempt will probably be allowed and leave an eighth of the limit, one unit at
-// least: by what the process last heard, less the units that it has asked for since and not been answered.
-// Of actors of whom it has heard nothing, the whole limit is left. It is true in a shadow, where nobody is
-// refused.
+// expects reports whether the attempt will probably be allowed and leave an eighth of the limit, one unit
+// at least. It counts the units left in the last answer, minus the units in flight. For an actor without an
+// answer, the whole limit is left. It is true in a shadow, where nobody is refused.
 func (l *limiter) expects(a *core.Attempt, limits *limitSet, underWay int64) bool {
 	if a.Shadow {
 		return true

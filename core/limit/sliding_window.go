@@ -45,17 +45,18 @@ func slidingWindowAccepts(l Limit) error {
 type SlidingWindow struct{ limiter }
 
 // NewSlidingWindow returns a [SlidingWindow] that is named name on e. With several limits, such as
-// PerSecond(10) and PerDay(1000), an attempt must fit all of them, or it takes nothing from any; a refusal
+// PerSecond(10) and PerDay(1000), an attempt must fit all of them, or it takes nothing from any. A refusal
 // names the limit with the longest wait.
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// A deployment may change the limits, and what was counted before still counts, also while both releases run:
-// all limits of an actor and resource are views of one log, and both releases count in it. See [Func] for
-// what a longer Window cannot count. An engine without Redis counts anew when its process begins.
+// A deployment may change the limits. Units that were counted before still count, also while both releases
+// run: all limits of an actor and resource are views of one log, and both releases count in it. See [Func]
+// for the units that a longer Window cannot count. An engine without Redis counts anew when its process
+// begins.
 //
-// Limits with a Resolution have a log by parts, beside the one of those without. It has the parts of the
-// finest of them and the window of the longest, at most 10,000 parts.
+// Limits with a Resolution have a log by parts, beside the log of other limits. It has the parts of the
+// finest limit and the window of the longest, at most 10,000 parts.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	g := &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
 	g.phases = g

@@ -15,7 +15,7 @@ import (
 // by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440".
 //
 // The window is a unit of time, a whole number of such units, or a duration of [time.ParseDuration]. The
-// units of time are s, sec, second; m, min, minute; h, hour; d, day; w, week; those of more than one letter
+// units of time are s, sec, second; m, min, minute; h, hour; d, day; w, week. Names of more than one letter
 // also have a plural. A day is 24 hours, and a week is 7 days. Whole numbers may have '_' between their
 // digits.
 //

@@ -20,9 +20,9 @@ var tokenBucket = newAlgorithm("bucket", "token_bucket", newBucket, upTo(10_000_
 // it never loses or gains a fraction of a unit. Remaining is in whole units, and RetryAfter is exact, rounded
 // up to the microsecond.
 //
-// A refused attempt takes nothing. Attempts with different Resources have separate buckets. When the server's
-// clock is set back, a bucket stays as full as it was when units were taken last: nobody has more than
-// before, and nobody waits longer than the usual wait. A clock that is set forward is believed.
+// A refused attempt takes nothing. Attempts with different Resources have separate buckets. When the
+// server's clock is set back, a bucket stays as full as it was when units were taken last. Nobody has more
+// than before, and nobody waits longer than the usual wait. A clock that is set forward is believed.
 //
 // A Refund returns units unless the bucket has been full since the attempt, and it never overfills the
 // bucket. After a late Refund, an actor may exceed the worst case by the refunded units, because the bucket
@@ -32,13 +32,13 @@ var tokenBucket = newAlgorithm("bucket", "token_bucket", newBucket, upTo(10_000_
 type TokenBucket struct{ limiter }
 
 // NewTokenBucket returns a [TokenBucket] that is named name on e. With several limits, an attempt must fit
-// all of them, or it takes nothing from any; a refusal names the limit with the longest wait. Max is at most
-// 10,000,000.
+// all of them, or it takes nothing from any. A refusal names the limit with the longest wait. Max is at
+// most 10,000,000.
 //
 // It panics when the name is invalid or already in use, or when a limit is invalid.
 //
-// When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of what it
-// holds. A Window that is changed or added begins with a full bucket.
+// When a deployment changes the Max of a limit, the bucket stays as full as it was, as a fraction of its
+// size. A Window that is changed or added begins with a full bucket.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	g := &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
 	g.phases = g

@@ -1,6 +1,6 @@
 // Package lock lets one holder at a time work on a thing, in all processes together: an account, a report
-// that takes minutes, a device. Each holder gets a fence: a number that is greater than those of all holders
-// before.
+// that takes minutes, a device. Each holder gets a fence: a number that is greater than the fences of all
+// earlier holders.
 //
 // # In a rule
 //
@@ -15,10 +15,10 @@
 // # Fences
 //
 // The lock is held under a lease, which the process renews while the work runs. A process that stands still
-// for longer than the lease loses the lock without knowing it, and so does everybody in a failover of Redis
-// that loses what was not replicated. Then two may work at a time. So a lock alone saves work that would be
-// done twice. Where two at a time would do harm, send the fence along with the write, and let the storage
-// refuse one that is not greater than the last:
+// for longer than the lease loses the lock without knowing it. So does each holder whose grant was not
+// replicated before a failover of Redis. Then two may work at a time. So a lock alone saves work that would
+// be done twice. Where two at a time would do harm, send the fence along with the write. Let the storage
+// refuse a fence that is not greater than the last:
 //
 //	UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence < $2
 //

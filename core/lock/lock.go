@@ -24,12 +24,12 @@ var (
 // Options configure a [Guard].
 type Options struct {
 	// Lease is how long the lock of a process that has died stays held, and how long a process may stand still
-	// before it loses its locks. A process renews its leases three times in this time. It is 1 s to an hour;
-	// the default is 10 s. Processes with different leases may share a lock.
+	// before it loses its locks. A process renews its leases three times in this time. It is 1 s to an hour,
+	// 10 s by default. Processes with different leases may share a lock.
 	Lease time.Duration
 	// Wait is how long an attempt waits for the lock before it is refused, up to a minute. Zero refuses at
 	// once. Set it to less than the patience of clients and proxies. The end of the attempt's context ends the
-	// wait too; that of a client that goes away does not, in a middleware.
+	// wait too. In a middleware, a client that goes away does not end it.
 	Wait time.Duration
 	// Waiters is how many attempts of one actor wait for a lock at a time, in each process, 1 to 10,000.
 	// Further ones are denied with core.ReasonLimited, so that no user fills the line. The default is
@@ -38,15 +38,15 @@ type Options struct {
 }
 
 // Guard lets one holder at a time have the lock of a thing. Make it with [New]. It is safe for concurrent
-// use. Its scripts are those of semaphores, in lua/semaphore: the lock is their one permit, and its grant has
-// a fence.
+// use. It uses the scripts of semaphores, in lua/semaphore: the lock is a pool's only permit, and its grant
+// has a fence.
 //
 // # Attempts
 //
 // The Actor is the owner, and the Resource names the thing. The Item, the Cost and the ID do not matter: a
-// call of Check that has the lock is its holder, and nobody else is. So the lock is not re-entrant. The same
-// owner is refused like any other, also with the same operation ID, since both calls would work at the same
-// time.
+// call of Check that has the lock is its holder, and nobody else is. So the lock is not re-entrant. A
+// second call of the same owner is refused like any other, also with the same operation ID, since both
+// calls would work at the same time.
 //
 // An attempt for a thing whose lock is held is denied with core.ReasonBusy. Its RetryAfter is the time until
 // the lease is over, if nobody renews it or gives the lock back before.
@@ -57,13 +57,12 @@ type Options struct {
 // last fence, or the server's time in microseconds since 1970 where that is more. It is positive, and below
 // 2^53 until the year 2255. A command that the client library sends again gets the same fence.
 //
-// Redis keeps the last fence of a thing for a day after the last lease. When it is lost, with its key or in a
-// failover, the next fence is the time, which is greater all the same: it is later, and a fence is ahead of
-// the time only where the clock was set back. So fences fall only if the last fence is lost and the clock
-// then goes back behind the moment when it was given: by more than the time since. A new primary whose clock
-// is behind that of the old one by more than the failover took is such a case. Storage that compares fences
-// then refuses writes until the clock has caught up; it never lets an older holder overwrite a newer one that
-// has written.
+// Redis keeps the last fence of a thing for a day after the last lease. When it is lost, with its key or in
+// a failover, the next fence is the time. It is greater all the same, since a fence is ahead of the time
+// only where the clock was set back. So fences fall only if the last fence is lost and the clock then goes
+// back behind the moment when it was given. An example is a new primary whose clock is behind the old one's
+// by more than the failover took. Storage that compares fences then refuses writes until the clock has
+// caught up. It never lets an older holder overwrite a newer one that has written.
 //
 // # Leases
 //
@@ -74,16 +73,16 @@ type Options struct {
 //
 // If the server's clock is set forward, leases end early. If it is set back, none lasts longer than Lease.
 // After a failover of Redis, a lock whose grant was not replicated is free. Its holder hears of it with the
-// next renewal, and until then two may work; the fence of the second is the greater one.
+// next renewal, and until then two may work. The second has the greater fence.
 //
 // # Waiting
 //
-// With Options.Wait, attempts stand in line: first come, first served, in all processes. Nobody overtakes
-// those who wait. A process is told when the lock is free, by PUBLISH to a channel below the engine's prefix.
-// Where its client cannot subscribe, or may not, the process looks twice per second, and five times while one
-// of its attempts is the first. A process that has died or stands still is passed by 25 ms after the lock is
-// free for its attempt. When it goes on, the attempt is in front again, and is passed by after 300 ms the
-// next time.
+// With Options.Wait, attempts stand in line: first come, first served, in all processes. No attempt
+// overtakes waiting attempts. A process is notified of a free lock by PUBLISH to a channel below the
+// engine's prefix. If its client cannot or may not subscribe, the process looks twice per second, and five
+// times while one of its attempts is the first. A process that has died or stands still is passed by 25 ms
+// after the lock is free for its attempt. When it goes on, the attempt is in front again, and is passed by
+// after 300 ms the next time.
 //
 // # Endings
 //
@@ -92,8 +91,9 @@ type Options struct {
 //
 // # Outages
 //
-// Attempts are refused while Redis is unavailable, unless the rule fails open; an attempt that passes then
-// has no lock and no fence. The guard cannot decide locally: a lock that each process has for itself is none.
+// Attempts are refused while Redis is unavailable, unless the rule fails open. An attempt that passes then
+// has no lock and no fence. The guard cannot decide locally: a lock inside one process does not exclude the
+// others.
 //
 // On an engine without Redis the locks are inside the process, for applications of one process. There are no
 // leases, and fences come from the clock of the process.
@@ -138,7 +138,7 @@ func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error
 	if h, _ := g.keeper.Claim(d); h != nil && h.Lease == 0 {
 		h.Fence = g.nextFence()
 	}
-	d.Remaining = 0 // is for what has a Limit
+	d.Remaining = 0 // is for decisions with a Limit
 	return d, err
 }
 
@@ -150,9 +150,9 @@ func (g *Guard) nextFence() int64 {
 	return g.last
 }
 
-// Settle implements [core.Guard]: it gives the lock back, with each ending. The decision must come from this
-// guard's Check in this process; otherwise the error is core.ErrInvalid. A lock that was lost is no error,
-// and stays with who has it now.
+// Settle implements [core.Guard]: it gives the lock back, with each ending. The decision must come from
+// this guard's Check in this process, or the error is core.ErrInvalid. A lost lock is no error, and stays
+// with its present holder.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, _ core.Ending) error {
 	if !d.Allowed {
 		return nil
@@ -186,9 +186,9 @@ func (g *Guard) Fence(d core.Decision) (fence int64, ok bool) {
 	return h.Fence, true
 }
 
-// Fence returns the fence of the lock under which the context's work runs, and reports whether there is one.
-// There is none where a rule failed open, or is in the shadow. Of several locks it is that of the last one;
-// [Guard.Fence] returns each.
+// Fence returns the fence of the lock under which the context's work runs, and reports whether there is
+// one. There is none where a rule failed open, or is in the shadow. With several locks it is the fence of
+// the last one. [Guard.Fence] returns each.
 func Fence(ctx context.Context) (fence int64, ok bool) {
 	fence, ok = ctx.Value(fenceKey{}).(int64)
 	return fence, ok
@@ -202,11 +202,11 @@ func (g *Guard) Extend(ctx context.Context, d core.Decision) error { return g.ke
 
 // Do runs f while the owner has the lock of the thing, and then gives it back, also when f panics. The
 // context of f ends with the cause [ErrLost] when the lock is lost, and the fence is greater than those of
-// all holders before: see the package's documentation for what to do with it.
+// all earlier holders: see the package's documentation for its use.
 //
-// Do returns the error of f. When f has not run, the error is [ErrBusy] where somebody else holds the lock,
-// for longer than Options.Wait, wraps core.ErrInvalid without an owner or a thing, and is that of Redis where
-// it does not answer. When f returned nil although the lock was lost meanwhile, the error is [ErrLost].
+// Do returns the error of f. If f has not run, the error is [ErrBusy] when somebody else holds the lock for
+// longer than Options.Wait. It wraps core.ErrInvalid without an owner or a thing, and is Redis's error when
+// Redis does not answer. When f returned nil although the lock was lost meanwhile, the error is [ErrLost].
 func (g *Guard) Do(ctx context.Context, owner, thing string,
 	f func(ctx context.Context, fence int64) error) error {
 	d, err := g.Check(ctx, core.Attempt{Actor: owner, Resource: thing})

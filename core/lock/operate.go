@@ -66,7 +66,7 @@ func (g *Guard) Describe() kit.Description {
 	answers := kit.StandardAnswers(core.ReasonBusy, core.ReasonLimited, core.ReasonGone)
 	for i := range answers {
 		switch a := &answers[i]; a.Reason {
-		case core.ReasonBusy: // not too many requests, but one that is in the way
+		case core.ReasonBusy: // not too many requests, but one holder
 			a.Status, a.Detail = 409, "Somebody else is working on this. Try again in a moment."
 			a.PageDetail = "Somebody else is working on this at the moment."
 		case core.ReasonLimited: // in line

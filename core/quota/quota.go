@@ -36,7 +36,7 @@ type Options struct {
 //
 // # Attempts
 //
-// The Actor has the quota, the Item is what counts, and the Resource names what is counted; the Resource may
+// The Actor has the quota, the Item is counted, and the Resource names the kind of items. The Resource may
 // be empty. The Cost is 1.
 //
 // The first attempt for an item counts it and gets core.ReasonOK. Later attempts for it in the same period
@@ -45,18 +45,18 @@ type Options struct {
 // # Rollback
 //
 // An item is a claim: [Guard.Settle] with core.Rollback takes it back. When several attempts for one item
-// were allowed, the item goes only when all of them are rolled back; until then it counts, even if the
-// attempt that got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be taken
-// back: however many attempts are allowed, the item counts for each of them.
+// were allowed, the item goes only when all of them are rolled back. Until then it counts, even if the
+// attempt that got core.ReasonOK failed. When a ninth attempt shares an item, the item can no longer be
+// taken back: however many attempts are allowed, the item counts for each of them.
 //
 // # Replays
 //
 // A command that the client library sends again, because its reply was lost, belongs to the same call of
 // Check and gets the same answer. Another call of Check with the same operation ID, by the application or
-// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
-// item was not taken back yet. So Replayed is set exactly when Redis has granted an earlier call the item. An
-// item that nobody can take back keeps no further operation IDs: there a ninth ID gets core.ReasonAgain
-// without Replayed.
+// by its client, gets the stored answer with Replayed set. It does so also when the first call got an error
+// and its item was not taken back yet. So Replayed is set exactly when Redis has granted an earlier call
+// the item. An item that nobody can take back keeps no further operation IDs: there a ninth ID gets
+// core.ReasonAgain without Replayed.
 //
 // # Memory
 //
@@ -97,7 +97,7 @@ func (g *Guard) Traits() core.Traits {
 }
 
 // Check implements [core.Guard]: it counts the item. ResetAfter is the time until the period ends by the
-// server's clock; a decision with core.ReasonQuota has the same time as its RetryAfter.
+// server's clock. A decision with core.ReasonQuota has the same time as its RetryAfter.
 //
 // core.ReasonDayRolled, with a RetryAfter of one second, means that the server's clock left the period during
 // both calls to Redis. That takes a period that ends at that very moment.
@@ -195,7 +195,7 @@ func (g *Guard) decide(
 }
 
 // Settle implements [core.Guard]: core.Rollback takes the item back, once. The decision must come from this
-// guard's Check in this process; otherwise the error is core.ErrInvalid.
+// guard's Check in this process, or the error is core.ErrInvalid.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if end.Commits() || !d.Allowed {
 		return nil

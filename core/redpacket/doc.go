@@ -11,8 +11,8 @@
 // # Shares
 //
 // Amounts are integers in minor units, such as cents. [Guard.Create] draws the shares with crypto/rand and
-// shuffles them, so each place in the queue has the same chances. A user who asks again gets the same amount.
-// A grabbed share stays with its user, whatever becomes of the request.
+// shuffles them, so each place in the queue has the same chances. A user who asks again gets the same
+// amount. A grabbed share stays with its user, however the request ends.
 //
 // # Operating
 //

@@ -90,7 +90,7 @@ func lost(err error) error {
 // # Attempts
 //
 // The Actor is the user, the Resource the packet, and the ID names the grab. The Cost is always 1.
-// [Guard.Create] makes each packet once; an attempt for a packet that does not exist is denied with
+// [Guard.Create] makes each packet once. An attempt for a packet that does not exist is denied with
 // core.ReasonNotReady.
 //
 // # Shares
@@ -100,10 +100,10 @@ func lost(err error) error {
 //
 // # Payment
 //
-// A grabbed share stays with its user, whatever becomes of the request: [Guard.Settle] does nothing. In a
-// rule, put this guard last, so that no later guard denies the request. Pay each packet and user once,
-// whatever Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify]
-// returns what is owed to whom.
+// A grabbed share stays with its user, however the request ends: [Guard.Settle] does nothing. In a rule,
+// put this guard last, so that no later guard denies the request. Pay each packet and user once, whatever
+// Decision.Replayed says, because a process may die between the grab and the payment. [Guard.Verify]
+// returns the amount owed to each user.
 type Guard struct {
 	kit.Base
 	options Options
@@ -228,7 +228,7 @@ func (g *Guard) grab(ctx context.Context, a core.Attempt) (core.Decision, error)
 		return d, r.Err
 	}
 	d.Reason, d.Replayed, d.Source = core.Reason(reason), replayed, core.SourceRedis
-	d.Attempt = a.WithoutCall() // it has been answered: who asks again with it makes another call
+	d.Attempt = a.WithoutCall() // it has been answered: a repeated attempt is another call
 	d.SetClaim(share(amount))
 	d.Allowed = d.Reason == core.ReasonOK
 	d.Limit, d.Remaining = shares, left
@@ -249,8 +249,8 @@ func Amount(d core.Decision) int64 {
 func (g *Guard) Settle(context.Context, core.Decision, core.Ending) error { return nil }
 
 // Refund takes the shares that nobody grabbed out of an expired packet and returns their sum. Later calls
-// return the same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen] for
-// a packet that has not expired, and [ErrNoPacket] for one that does not exist.
+// return the same amount and take out nothing, so pay it back once per packet. It returns [ErrPacketOpen]
+// for a packet that has not expired, and [ErrNoPacket] for a packet that does not exist.
 func (g *Guard) Refund(ctx context.Context, id string) (int64, error) {
 	return kit.Look(ctx, &g.Base, "refund", core.Attempt{}, func() (int64, error) { return g.refund(ctx, id) })
 }

@@ -23,7 +23,7 @@ func (secureSource) Uint64() uint64 {
 //
 // It draws each share uniformly from least to twice the mean of the rest, the "double mean" method that is
 // common for red packets: amounts vary, yet hardly any share takes almost everything. Most shares are below
-// twice the mean; the last ones drawn may be several times the mean. The order of drawing gives the shares
+// twice the mean. The last ones drawn may be several times the mean. The order of drawing gives the shares
 // different means, by rounding down, and different variances. Shuffling them gives every position the same
 // chances.
 func split(rng *rand.Rand, total int64, shares int, least int64) []int64 {

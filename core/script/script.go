@@ -44,12 +44,12 @@ func New(name, source string, delivery Delivery) *Script {
 	return &Script{name: name, source: source, sha: sha, hash: sha, delivery: delivery}
 }
 
-// Shared returns the script with leave to share a pipeline with other calls of the same moment: see
-// [WithoutSharedCalls]. A connection that is lost takes the replies of all calls of its pipeline with it,
-// also of those that the server runs a moment later, when their callers have gone on. So give this leave to a
-// script if it does not matter when a call runs that has ended with an error, as in checks of limits; or to a
-// script of claims whose undo leaves a tombstone where the call may still arrive: after an error, and where
-// [WatchSendings] says so. Only the first sending of a call shares a pipeline.
+// Shared returns the script with leave to share a pipeline with concurrent calls: see [WithoutSharedCalls].
+// A lost connection loses the replies of all calls of its pipeline. The server may still run them a moment
+// later, when their callers have gone on. So share a script if it does not matter when a call runs that has
+// ended with an error, as in checks of limits. Or share a script of claims whose undo leaves a tombstone
+// where the call may still arrive: after an error, and where [WatchSendings] says so. Only the first
+// sending of a call shares a pipeline.
 func (s *Script) Shared() *Script {
 	shared := *s
 	shared.shares = true

@@ -7,11 +7,10 @@ import (
 
 type sendingsKey struct{}
 
-// WatchSendings returns a context for the calls of one check, and a function that reports whether one of them
-// was sent more than once, since the reply to an earlier sending was lost. The earlier one may still arrive,
-// after the answer to the later one. So a claim that is given back, and an attempt that was refused, then
-// need a tombstone: see [TombstoneTTL]. What a client resends by itself is not seen where the client does not
-// say that it does, by an Options method as those of go-redis.
+// WatchSendings returns a context for the calls of one check, and a function that reports whether a call
+// was sent again because a reply was lost. The earlier sending may still arrive, after the answer to the
+// later one. Then a claim that is given back, and a refused attempt, need a tombstone: see [TombstoneTTL].
+// It sees a client's own retries only if the client announces them by an Options method like go-redis's.
 func WatchSendings(ctx context.Context) (watched context.Context, again func() bool) {
 	sent := new(atomic.Bool)
 	return context.WithValue(ctx, sendingsKey{}, sent), sent.Load

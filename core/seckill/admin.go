@@ -18,10 +18,10 @@ var ErrTooFewLeft = kit.NewError("seckill: too few units are left", core.ErrNotN
 // returns the state of the sale. It changes the stock once per operation ID: a repeated call, because the
 // reply was lost or a job runs again, changes nothing.
 //
-// ErrTooFewLeft means that fewer units are left than Restock is asked to take away; then it takes none. Held
-// units do not count as left. Before it refuses, Restock itself returns those of expired reservations to the
-// stock. An ErrInvalid means that the ID was used with another number of units, or that the stock would
-// exceed 2^53-1. ErrNoSale means that there is no such sale.
+// ErrTooFewLeft means that fewer units are left than Restock is asked to take away. Then it takes none.
+// Held units do not count as left. Before it refuses, Restock itself returns the units of expired
+// reservations to the stock. An ErrInvalid means that the ID was used with another number of units, or that
+// the stock would exceed 2^53-1. ErrNoSale means that there is no such sale.
 func (g *Guard) Restock(ctx context.Context, item, id string, units int64) (Status, error) {
 	defer g.memory.restocked(item)
 	begun := time.Now()
@@ -70,10 +70,10 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 	})
 }
 
-// SweepEvery sweeps the items that the function returns, each about once per interval, until the context
-// ends; then it returns nil. So the units of expired reservations return to the stock even when no buyer asks
-// for them. SweepEvery calls the function at the start of each round, so items can come and go. It spreads
-// the sweeps over the interval.
+// SweepEvery sweeps the items that the function returns, each about once per interval, and returns nil when
+// the context ends. So the units of expired reservations return to the stock even when no buyer asks for
+// them. SweepEvery calls the function at the start of each round, so items can come and go. It spreads the
+// sweeps over the interval.
 //
 // It runs in the caller's goroutine, so that the program knows when it has ended. It does not stop at errors:
 // the observer receives them, and the next round tries again. Several processes may sweep the same items. An

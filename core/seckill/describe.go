@@ -15,7 +15,7 @@ func (g *Guard) Describe() kit.Description {
 		func(ctx context.Context, item string) (any, error) { return g.shownStatus(ctx, item) })
 }
 
-// shownStatus is what an operator sees of a sale: its units, and what it was opened with.
+// shownStatus is the operator's view of a sale: its units, and the terms it was opened with.
 type shownStatus struct {
 	Status
 	State    string     `json:"state"` // "opens later", "open", "sold out" or "closed"

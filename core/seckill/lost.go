@@ -14,20 +14,20 @@ import (
 )
 
 // A sale is in several keys of Redis, and each of them can be lost by itself: evicted, or deleted by hand.
-// Each key exists from the opening on, so every script sees that one is missing, and refuses. What is lost is
+// Each key exists from the opening on, so every script sees that one is missing, and refuses. A lost key is
 // restored from the others: buyers and timers from the reservations, reservations from the outbox, the sale
 // itself from the reservations.
 
 var seckillRepairScript = script.New("seckill_repair", lua.Source("seckill/repair"), script.Idempotent)
 
 var (
-	// ErrLost is returned by calls by name for a sale of which a part was lost, such as the record of its
-	// buyers; the text names the part. Attempts are refused with ReasonNotReady (see [LostPart]) until
-	// [Guard.Repair] has restored the part. It matches [core.ErrNotNow].
+	// ErrLost is returned by calls by name for a sale that has lost a part, such as the record of its buyers.
+	// The text names the part. Attempts are refused with ReasonNotReady (see [LostPart]) until [Guard.Repair]
+	// has restored the part. It matches [core.ErrNotNow].
 	ErrLost = kit.NewError("seckill: a part of the sale is lost", core.ErrNotNow)
 	// ErrRemains is returned by [Guard.Open] for an item that is not on sale while records of an earlier sale
-	// are there, since to open it would sell again what those have bought. [Guard.Repair] restores the earlier
-	// sale, and [Guard.Discard] deletes what is left of it. It matches [core.ErrNotNow].
+	// are there. To open it would sell the units of those records again. [Guard.Repair] restores the earlier
+	// sale, and [Guard.Discard] deletes its remains. It matches [core.ErrNotNow].
 	ErrRemains = kit.NewError("seckill: records of an earlier sale are still there: "+
 		"call Repair to go on with it, or Discard to delete them and open a new one", core.ErrNotNow)
 )
@@ -53,7 +53,7 @@ func lostError(item, reason string) error {
 	return fmt.Errorf("%w: %s of %.100q: call Repair", ErrLost, part, item)
 }
 
-// Discard deletes all keys of an item's sale and of what is left of an earlier one, so that [Guard.Open] can
+// Discard deletes all keys of an item's sale and the remains of an earlier one, so that [Guard.Open] can
 // open it anew. Reservations, sales and the outbox are gone with it. It returns ErrNoSale when nothing is
 // there.
 func (g *Guard) Discard(ctx context.Context, item string) error {

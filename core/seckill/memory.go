@@ -46,7 +46,7 @@ type saleRefusal struct {
 	quantity    int64 // that was refused
 	stock, left int64
 	waiting     waiting           // of bought
-	ends        time.Time         // of what is waiting
+	ends        time.Time         // of the waiting reservation
 	returned    kit.Asked[string] // of bought: the refusal holds while the item has not been dropped since
 }
 
@@ -114,8 +114,8 @@ func (m *saleMemory) hear(d core.Decision, asked saleAsked) {
 	}
 }
 
-// gaveBack forgets the refusals of an item, also those of calls under way. It is called after units may have
-// returned to the stock. buyer is the one who had them; empty means any buyer.
+// gaveBack forgets the refusals of an item, also those of calls under way. It is called after units may
+// have returned to the stock. buyer had them. Empty means any buyer.
 func (m *saleMemory) gaveBack(item, buyer string) {
 	m.restocked(item)
 	if buyer == "" {

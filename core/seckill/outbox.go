@@ -48,9 +48,10 @@ type Event struct {
 // EventKind is a kind of change of a sale.
 type EventKind string
 
-// The kinds of events. A reservation is first held, then sold, cancelled or expired. One that was sold while
-// its answer was lost is withdrawn and cancelled at once: see core.Revoke. An expired reservation may still
-// be sold ([Event].Late). A cancelled or expired one may be held again under the same operation ID.
+// The kinds of events. A reservation is first held, then sold, cancelled or expired. A reservation that was
+// sold while its answer was lost is withdrawn and cancelled at once: see core.Revoke. An expired
+// reservation may still be sold ([Event].Late). A cancelled or expired one may be held again under the same
+// operation ID.
 const (
 	// EventOpened: Open put the item on sale. It is the first event of a sale.
 	EventOpened EventKind = "opened"
@@ -70,7 +71,7 @@ const (
 	// EventClosed: Close closed the sale. A sale that closes at its own Closes has no such event.
 	EventClosed EventKind = "closed"
 	// EventMoved: in a sale of package buckets, units came from another bucket, or, if Quantity is negative,
-	// went to one. The sale as a whole did not change; an order system ignores these events.
+	// went to one. The sale as a whole did not change, so an order system ignores these events.
 	EventMoved EventKind = "moved"
 )
 
@@ -83,10 +84,10 @@ const (
 // handles each event at least once, and recognizes a repeated one by its Position. The outbox is kept as long
 // as the sale.
 //
-// Of a buyer's reservations that were cancelled or have expired, the events of the last 16 are kept (see
-// [Guard.Check]), so that nobody can fill the memory; those of earlier ones go together. A reader that lags
-// so far behind that buyer may have seen EventHeld without what followed. It takes such a reservation for
-// expired when Ends has passed; one that is sold after all still has its EventSold.
+// The outbox keeps the events of a buyer's last 16 reservations that were cancelled or have expired (see
+// [Guard.Check]), so that nobody can fill the memory. All events of an earlier one are removed together. A
+// reader that lags so far behind may have seen EventHeld without the next event. It takes such a
+// reservation for expired when Ends has passed. If it is sold after all, it still has its EventSold.
 //
 // A failover of Redis can lose the last changes. A change is lost together with its event, so the sale and
 // its outbox still agree. But a reader may have seen events that are lost, and new events may get smaller

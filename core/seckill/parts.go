@@ -12,7 +12,7 @@ import (
 // its keys, and the calls are not observed, since those of the whole sale are.
 type Parts struct{ *Guard }
 
-// Moved returns how many units of the stock of an item came from other parts, less those that went there, and
+// Moved returns the units of an item's stock that came from other parts, minus those that went there, and
 // the fields of its hash that say so. [Guard.Repair] restores a lost hash with them.
 type Moved func(ctx context.Context, item string) (units int64, fields map[string]string, err error)
 
@@ -52,7 +52,7 @@ func (p Parts) Run(
 	return p.runUntil(ctx, lasts, &c)
 }
 
-// Shown returns what an operator sees of a whole sale with this status, one of whose parts the item is.
+// Shown returns the operator's view of a whole sale with this status. The item is one of its parts.
 func (p Parts) Shown(ctx context.Context, item string, whole Status) (any, error) {
 	now, err := p.stockOf(item).look(ctx)
 	if err != nil {

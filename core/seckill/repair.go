@@ -16,14 +16,14 @@ import (
 )
 
 // Repair restores the parts of a sale that were lost, and returns their names. A sale that has lost a part
-// refuses all attempts, so no buyer's units change; buyers can go on when Repair has returned. It is safe to
-// call it twice, or for a sale that is whole.
+// refuses all attempts, so no buyer's units change. Buyers can go on when Repair has returned. It is safe
+// to call it twice, or for a sale that is whole.
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
-// itself from the reservations. Calls under way when a reservation was restored are forgotten: what they hold
-// is confirmed or expires, and [WaitingOf] does not know it. Where the source is lost too, or was never there
-// ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only [Guard.Discard] and a new Open
-// help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it. ErrNoSale means that
+// itself from the reservations. Calls under way when a reservation was restored are forgotten: their holds
+// are confirmed or expire, and [WaitingOf] does not know them. If the source is lost too, or was never
+// there ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only [Guard.Discard] and a new
+// Open help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it. ErrNoSale means that
 // nothing is there.
 func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
 	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
@@ -106,7 +106,7 @@ func (s *stock) put(ctx context.Context, part, other string, pairs, restored []s
 	return append(restored, part), nil
 }
 
-// draft is a key for what one call of Repair restores.
+// draft is a key for the data that one call of Repair restores.
 func (s *stock) draft() string { return s.g.Key(s.tag, "repair", rand.Text()[:10]) }
 
 // records calls f with the record of each reservation: its ID, state, buyer, quantity and end.
@@ -351,7 +351,7 @@ func (s *stock) repairSale(ctx context.Context, from string, restored []string) 
 	for field, n := range map[string]int64{"stock": stock, "left": left, "held": held, "sold": sold} {
 		fields[field] = strconv.FormatInt(n, 10)
 	}
-	// Greater than it was: who compares it has to see that something has changed.
+	// Greater than before, so that a comparison shows the change.
 	fields["epoch"], fields["moves"] = terms[0], strconv.FormatInt(s.g.Engine().Now().UnixMilli(), 10)
 	fields["terms"] = strings.Join(terms[2:], " ") + " 0" // the next change renews all TTLs
 	var pairs []string

@@ -67,10 +67,10 @@ type Options struct {
 	// same value, or the record has gaps.
 	NoOutbox bool
 
-	// Durability is Fast, the default, or Acked. An Acked guard waits for replicas before it
-	// reports success. That applies to Check, to a Settle that commits, and to Open, Confirm, Cancel, Restock
-	// and Close. Refusals do not wait. When too few replicas have a reservation in time, Check refuses it
-	// with ReasonUnconfirmed; calls by name return an ErrUnconfirmed.
+	// Durability is Fast, the default, or Acked. An Acked guard waits for replicas before it reports success.
+	// That applies to Check, to a Settle that commits, and to Open, Confirm, Cancel, Restock and Close.
+	// Refusals do not wait. When too few replicas have a reservation in time, Check refuses it with
+	// ReasonUnconfirmed, and calls by name return an ErrUnconfirmed.
 	//
 	// All processes that share a guard need the same value. Acked needs a client that can keep a connection:
 	// *redis.Client, *redis.ClusterClient or *redis.Ring, without a proxy that shares connections among
@@ -158,8 +158,8 @@ func (g *Guard) Traits() core.Traits {
 // Open puts an item on sale and reports whether it did. It leaves an existing sale as it is, whatever the
 // arguments, so an application can call Open at every start. Invalid terms are an ErrInvalid.
 //
-// Where the sale does not exist and records of an earlier one are still there, because only its key was lost
-// or deleted, Open returns [ErrRemains] and opens nothing.
+// If only the key of an earlier sale was lost or deleted, and its records are still there, Open returns
+// [ErrRemains] and opens nothing.
 func (g *Guard) Open(ctx context.Context, item string, sale Sale) (bool, error) {
 	return kit.Look(ctx, &g.Base, "open", core.Attempt{}, func() (bool, error) {
 		return g.open(ctx, item, sale)
@@ -220,26 +220,27 @@ func (s Sale) check(keep time.Duration) error {
 	return nil
 }
 
-// Check implements [core.Guard]: it reserves units. The operation ID names the reservation and belongs to the
-// buyer who first used it: another buyer with the same ID is refused with ReasonConflict, also after the
-// reservation was cancelled. The buyer can reserve under it again after a request that failed. Of a buyer's
-// reservations that were cancelled or have expired, the last 16 are remembered, or as many as PerBuyer where
-// that is more, 500 at most. A reservation that is forgotten cannot be confirmed late, and its ID is free
+// Check implements [core.Guard]: it reserves units. The operation ID names the reservation and belongs to
+// the buyer who first used it: another buyer with the same ID is refused with ReasonConflict, also after
+// the reservation was cancelled. The buyer can reserve under it again after a request that failed. The sale
+// remembers a buyer's last 16 reservations that were cancelled or have expired, or as many as PerBuyer
+// where that is more, 500 at most. A forgotten reservation cannot be confirmed late, and its ID is free
 // again.
 //
-// Replayed is false when go-redis sent this call again because its reply was lost, and true when another call
-// of Check with the same ID holds or has bought the units, also if its reply was lost. Kept is true when they
-// are sold. A hold goes back when all calls that got it have failed; while 16 of them have not settled,
-// further ones are refused with ReasonInProgress.
+// Replayed is false when go-redis sent this call again because its reply was lost, and true when another
+// call of Check with the same ID holds or has bought the units, also if its reply was lost. Kept is true
+// when they are sold. A hold goes back when all calls that got it have failed. While 16 of these calls have
+// not settled, further calls are refused with ReasonInProgress.
 //
 // The process remembers for at most 250 ms that an item is sold out, and that a buyer has reached PerBuyer
-// (see [core.WithRefusalMemory]). It answers from memory attempts that have no operation ID and ask for as
+// (see [core.WithRefusalMemory]). From memory it answers attempts that have no operation ID and ask for as
 // many units or more. During that time it does not see units that another process returns, or holds that
-// expire. A buyer who has reached PerBuyer gets ReasonSoldOut instead of ReasonDuplicate when only the former
-// is remembered.
+// expire. A buyer who has reached PerBuyer gets ReasonSoldOut instead of ReasonDuplicate if only the
+// sold-out item is remembered.
 //
-// Refusals with ReasonNotReady are logged as errors, once per minute and item, where a part of the sale was
-// lost, or where this process has seen the item on sale before. Others are not, since clients make names up.
+// Refusals with ReasonNotReady are logged as errors, once per minute and item, if a part of the sale was
+// lost, or if this process has seen the item on sale before. Other such refusals are not logged, since
+// clients make names up.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.reserve(ctx, a) })
 }
@@ -291,8 +292,8 @@ func (g *Guard) cancelLater(err error, a core.Attempt) {
 }
 
 // Settle implements [core.Guard]: [core.Commit] confirms the reservation, [core.Rollback] cancels it, and
-// [core.Revoke] cancels it also where this decision has sold it, if no other call of Check was told of it. To
-// commit a reservation that has expired and whose units are taken is an ErrGone.
+// [core.Revoke] cancels it also where this decision has sold it, if no other call of Check was told of it.
+// The commit of an expired reservation whose units are taken is an ErrGone.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed || StateOf(d) == StateSold {
 		return nil
@@ -347,14 +348,14 @@ func StateOf(d core.Decision) State {
 	return state
 }
 
-// Confirm sells what a reservation holds: that of the attempt's Actor, Resource and ID, as a decision or an
-// order has them. All three have to be there. An expired reservation is still sold while units are left,
-// those of other expired reservations included. The decision's reason is ReasonOK (replayed when it was sold
-// before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale; it is
-// certain once another call of Confirm succeeds.
+// Confirm sells the units of the reservation with the attempt's Actor, Resource and ID, as a decision or an
+// order has them. All three are required. An expired reservation is still sold while units are left,
+// including units of other expired reservations. The decision's reason is ReasonOK (replayed when it was
+// sold before), ReasonGone or ReasonNotReady. An ErrUnconfirmed means that too few replicas have the sale.
+// The sale is certain once another call of Confirm succeeds.
 //
-// IDs can be guessed where clients choose them, so an ID of another buyer is ReasonGone, as one that nobody
-// has used. A payment that names the order only is looked up first: the order has the buyer.
+// IDs can be guessed where clients choose them, so an ID of another buyer is ReasonGone, like an unused ID.
+// A payment that names the order only is looked up first: the order has the buyer.
 func (g *Guard) Confirm(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.confirm(ctx, core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID})
 }
@@ -369,10 +370,10 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 	})
 }
 
-// Cancel returns the units of a reservation to the stock, once; the attempt names it as for [Guard.Confirm].
-// The decision's reason is ReasonOK (replayed when there was nothing of this buyer to return), ReasonConflict
-// when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot be confirmed any more, and
-// its ID stays its buyer's, who may reserve under it again.
+// Cancel returns the units of a reservation to the stock, once. The attempt names it as for
+// [Guard.Confirm]. The decision's reason is ReasonOK (replayed when there was nothing of this buyer to
+// return), ReasonConflict when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot
+// be confirmed any more. Its ID still belongs to the buyer, who may reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	// The call names this cancellation: it may arrive again when its buyer has reserved anew.
 	return g.cancelBy(ctx, g.runYes, g.cancelArgs("all"),

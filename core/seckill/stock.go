@@ -118,7 +118,7 @@ func (s *stock) reserveOnce(ctx context.Context, a core.Attempt) (d core.Decisio
 	d.Limit, d.Remaining = units, left
 	switch {
 	case d.Reason == core.ReasonDuplicate:
-		if !strings.HasPrefix(state, "#") { // a hash, of which nobody knows the ID
+		if !strings.HasPrefix(state, "#") { // a hash, whose ID is unknown
 			d.SetClaim(waiting(script.Decode(state)))
 			d.ResetAfter = wait
 		}
@@ -190,7 +190,7 @@ func (s *stock) endOnce(
 // share it settle when their requests end.
 const askInProgress = time.Second
 
-// sweep takes back expired holds, and returns their number. Of a sale that does not exist there are none.
+// sweep takes back expired holds, and returns their number. A sale that does not exist has none.
 func (s *stock) sweep(ctx context.Context) (int, error) {
 	value, err := s.run(ctx, seckillSweepScript, saleops.SweepMost, s.now())
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 type Verification struct {
 	// Item is the item on sale.
 	Item string `json:"item"`
-	// Counters are the counters that the sale keeps while it sells: what [Guard.Status] returns.
+	// Counters are the counters that the sale keeps while it sells, as [Guard.Status] returns them.
 	Counters Status `json:"counters"`
 	// Reservations is the sum of the reservations: Held and Sold. Its Stock is that of Counters, because
 	// reservations do not determine it, and its Left is the rest of that Stock.
@@ -34,8 +34,8 @@ type Verification struct {
 	WrongTimers int64 `json:"wrong_timers"`
 	// Lost is which parts of the sale do not exist any more: buyers, holds, reservations. See [Guard.Repair].
 	Lost []string `json:"lost,omitempty"`
-	// Borrowed is by the outbox, of one bucket in a sale of package buckets: the units that came from others,
-	// less those that went there.
+	// Borrowed is the number of units that a bucket of package buckets got from other buckets, minus those it
+	// gave them, by the outbox.
 	Borrowed int64 `json:"borrowed,omitempty"`
 	// Moving reports that the sale changed during every count, so that the parts are of different moments.
 	Moving bool `json:"moving,omitempty"`
@@ -220,7 +220,7 @@ func (c *saleCount) buyers() {
 }
 
 // scan calls f with a hash, some fields and values at a time. HSCAN returns each field at least once. So if
-// it returned as many as the hash has, it returned all of them once; otherwise the hash changed.
+// it returned as many as the hash has, it returned each field once. Otherwise the hash changed.
 func (c *saleCount) scan(key string, f func(pairs []string)) {
 	cursor, seen := "0", int64(0)
 	for c.err == nil {

@@ -15,7 +15,8 @@ type State struct {
 	Max, Held int64
 	// Waiting is how many attempts wait for permits. It includes those of processes that died a moment ago.
 	Waiting int64
-	// Holders are those who hold permits, in the order in which their leases end; without leases, by name.
+	// Holders are the holders of permits, in the order in which their leases end, or by name if there are no
+	// leases.
 	Holders []Holder
 }
 
@@ -56,8 +57,8 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (State, error) {
 
 // Evict takes away the permits of the attempt's Actor, or of everybody if it has no Actor, in the pool that
 // its Resource names. It returns the number of these permits. Others can take them at once, while the
-// contexts of those who had them end with the next renewal. So more than Max may run for up to a third of the
-// lease.
+// contexts of the evicted holders end with the next renewal. So more than Max may run for up to a third of
+// the lease.
 func (g *Guard) Evict(ctx context.Context, a core.Attempt) (int64, error) {
 	return kit.Look(ctx, &g.Base, "evict", a, func() (int64, error) {
 		return g.keeper.Evict(ctx, tagOf(a), a.Actor)

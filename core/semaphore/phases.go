@@ -11,7 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/leases"
 )
 
-// poolsHeard is of how many pools a guard remembers what it last heard: of those that were asked for last.
+// poolsHeard is the number of pools, the most recently asked for, of which a guard remembers the last
+// answer.
 const poolsHeard = 4096
 
 // question is a check between its phases.
@@ -20,7 +21,7 @@ type question struct {
 	d     core.Decision
 	a     core.Attempt // names the call
 	err   error
-	h     *leases.Holder // for whom call asks Redis; or nil
+	h     *leases.Holder // for it call asks Redis; or nil
 	call  script.Call
 	under inflight.Call
 }
@@ -91,15 +92,14 @@ func (e ending) End(ctx context.Context) (core.Decision, error) {
 // Drop implements [kit.Finisher].
 func (ending) Drop() {}
 
-// early reports whether the guard may be asked before the guards in front have answered. One that waits may
-// not: its attempts would keep a place in line for a request that is refused. Without Redis there is no round
-// trip to share.
+// early reports whether the guard may be asked before the guards in front have answered. A guard that waits
+// may not: its attempts would keep a place in line for a request that is refused. Without Redis there is no
+// round trip to share.
 func (g *Guard) early() bool { return g.options.Wait == 0 && g.Engine().SharesCalls() }
 
 // expects reports whether the attempt will probably get its permits and leave an eighth of the pool, one
-// permit at least: by what the process last heard, less the permits that it has asked for since and not been
-// answered. Of pools of which it has heard nothing, all are free. It is true in a shadow, where nobody is
-// refused.
+// permit at least. It counts the free permits in the last answer, minus the permits in flight. In a pool
+// without an answer, all are free. It is true in a shadow, where nobody is refused.
 func (g *Guard) expects(a *core.Attempt, tag string, most, underWay int64) bool {
 	if a.Shadow {
 		return true

@@ -22,16 +22,16 @@ type Options struct {
 	// Max is the number of permits of each pool, 1 to 10,000. After a change, permits that are held stay held.
 	Max int64
 	// MaxOf returns the number of permits of the attempt's pool, by its tier for example. It replaces Max. All
-	// processes must agree on it. It returns 0 to 10,000; 0 refuses the attempt. When it fails, the rule's
+	// processes must agree on it. It returns 0 to 10,000, and 0 refuses the attempt. When it fails, the rule's
 	// outage policy decides. It is called within the engine's deadline, from many goroutines.
 	MaxOf func(ctx context.Context, a core.Attempt) (int64, error)
 	// Lease is how long the permits of a process that has died stay held, and how long a process may stand
 	// still before it loses its permits. A process renews its leases three times in this time. It is 1 s to an
-	// hour; the default is 10 s. Processes with different leases may share a pool.
+	// hour, 10 s by default. Processes with different leases may share a pool.
 	Lease time.Duration
-	// Wait is how long an attempt waits for permits before it is refused, up to a minute. Zero refuses at once.
-	// Set it to less than the patience of clients and proxies. The end of the attempt's context ends the wait
-	// too; that of a client that goes away does not, in a middleware.
+	// Wait is how long an attempt waits for permits before it is refused, up to a minute. Zero refuses at
+	// once. Set it to less than the patience of clients and proxies. The end of the attempt's context ends the
+	// wait too. In a middleware, a client that goes away does not end it.
 	Wait time.Duration
 	// Waiters is how many attempts of one actor wait for permits of a pool at a time, in each process, 1 to
 	// 10,000. Further ones are denied with core.ReasonLimited, so that no user fills the line. The default is
@@ -41,27 +41,27 @@ type Options struct {
 
 const maxPermits = 10_000
 
-// Guard lets at most Max permits of a pool be held at a time. A pool is what shares one number of permits:
-// see Attempts. Make a Guard with [New]. It is safe for concurrent use.
+// Guard lets at most Max permits of a pool be held at a time. A pool shares one number of permits: see
+// Attempts. Make a Guard with [New]. It is safe for concurrent use.
 //
 // # Attempts
 //
-// The Actor is who holds the permits, and the Resource names the pool; without one the guard has a single
-// pool. The Cost is the number of permits, all or none. The Item and the ID do not matter: two calls of Check
-// hold two permits, also with one operation ID, since both run.
+// The Actor holds the permits, and the Resource names the pool. Without a Resource the guard has a single
+// pool. The Cost is the number of permits, all or none. The Item and the ID do not matter: two calls of
+// Check hold two permits, also with one operation ID, since both run.
 //
 // An attempt for which too few permits are free is denied with core.ReasonBusy. Its RetryAfter is the time
-// until the leases of enough permits are over, if nobody renews them or gives permits back before. An attempt
-// that costs more than there are is denied with core.ReasonOverLimit.
+// until the leases of enough permits are over, if nobody renews them or gives permits back before. An
+// attempt that costs more permits than the pool has is denied with core.ReasonOverLimit.
 //
 // # Leases
 //
 // Check takes the permits for a lease, by the server's clock. The process renews the lease until Settle: in
-// each third of the lease, one call renews those of up to 500 holders of a pool. A holder is one call of
-// Check that has permits. The process also counts the lease by its own monotonic clock, from before it sent
-// the call, and gives up a thousandth of it and a millisecond, so that it is the first to know. A lease that
-// is over by this clock, or that a renewal finds lost, is never renewed again. Then the context of
-// [Guard.Hold] ends with the cause [ErrLost].
+// each third of the lease, one call renews the leases of up to 500 holders of a pool. A holder is one call
+// of Check that has permits. The process also counts the lease by its own monotonic clock, from before it
+// sent the call, and gives up a thousandth of it and a millisecond, so that it is the first to know. A
+// lease that is over by this clock, or that a renewal finds lost, is never renewed again. Then the context
+// of [Guard.Hold] ends with the cause [ErrLost].
 //
 // If the server's clock is set forward, leases end early. If it is set back, none keeps attempts out for
 // longer than Lease. After a failover of Redis, permits whose grant was not replicated are lost. Their
@@ -69,17 +69,17 @@ const maxPermits = 10_000
 //
 // # Waiting
 //
-// With Options.Wait, attempts stand in line: first come, first served, in all processes. Nobody overtakes
-// those who wait, with two exceptions:
+// With Options.Wait, attempts stand in line: first come, first served, in all processes. No attempt
+// overtakes waiting attempts, with two exceptions:
 //
-//   - An attempt that asks for more permits than are free holds up those behind it for 300 ms. Then they get
-//     the free ones, in their order, and it is served when enough are free.
+//   - An attempt that asks for more permits than are free holds up the attempts behind it for 300 ms. Then
+//     they get the free permits, in their order. It is served when enough are free.
 //   - A process that has died or stands still is passed by 25 ms after there are permits for its attempt.
 //     When it goes on, the attempt is in front again, and is passed by after 300 ms the next time.
 //
-// A process is told when permits are free, by PUBLISH to a channel below the engine's prefix. Where its
-// client cannot subscribe, or may not, the process looks twice per second, and five times while one of its
-// attempts is the first. The process that has told another one looks whether it has come. The Remaining of a
+// A process is notified of free permits by PUBLISH to a channel below the engine's prefix. If its client
+// cannot or may not subscribe, the process looks twice per second, and five times while one of its attempts
+// is the first. The process that has notified another one checks that it has come. The Remaining of a
 // decision after a wait is zero.
 //
 // # Endings
@@ -89,8 +89,8 @@ const maxPermits = 10_000
 //
 // # Outages
 //
-// By default attempts are refused while Redis is unavailable. With core.FailLocal each process counts what it
-// holds itself. Those who hold permits go on until their lease is over.
+// By default attempts are refused while Redis is unavailable. With core.FailLocal each process counts its
+// own permits. Holders of permits go on until their lease is over.
 //
 // On an engine without Redis the pools are inside the process, and there are no leases.
 type Guard struct {
@@ -167,7 +167,8 @@ func (g *Guard) Hold(ctx context.Context, d core.Decision) (held context.Context
 	return g.keeper.Hold(ctx, d)
 }
 
-// begin prepares an attempt. The decision has a reason if it is final; the attempt beside it names the call.
+// begin prepares an attempt. The decision has a reason if it is final. The attempt beside it names the
+// call.
 func (g *Guard) begin(ctx context.Context, a core.Attempt) (core.Decision, core.Attempt, error) {
 	a, err := a.Prepare()
 	d := core.Decision{Guard: g.Name(), Attempt: a.WithoutCall(), Limit: g.options.Max}
@@ -200,10 +201,10 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 	return most, nil
 }
 
-// CheckLocal implements [kit.LocalGuard]: it is for an outage, after Check has returned an error, and a rule
+// CheckLocal implements [kit.LocalGuard]. It is for an outage, after Check has returned an error. A rule
 // calls it by itself. It decides by the permits that this process holds, whether it has them from Redis or
-// from CheckLocal. So with n processes up to n times Max are held in an outage, and those that CheckLocal has
-// given are unknown to Redis when it is back.
+// from CheckLocal. So with n processes up to n times Max are held in an outage. When Redis is back, it does
+// not know the permits from CheckLocal.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	return g.Decide(ctx, "check_local", func() (core.Decision, error) {
 		d, a, err := g.begin(ctx, a)
@@ -215,8 +216,8 @@ func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, 
 }
 
 // Settle implements [core.Guard]: it gives the permits back, with each ending. The decision must come from
-// this guard's Check in this process; otherwise the error is core.ErrInvalid. Permits whose lease was lost
-// are no error.
+// this guard's Check in this process, or the error is core.ErrInvalid. Permits whose lease was lost are no
+// error.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	if !d.Allowed {
 		return nil

@@ -194,8 +194,8 @@ type VoidOptions struct {
 
 // VoidResult is the result of [Guard.Void].
 type VoidResult struct {
-	// Matched is the number of votes that matched. Voided is the number of those that stood and were voided;
-	// the others had been retracted, changed, undone or voided before.
+	// Matched is the number of votes that matched. Voided is the number of matched votes that stood and were
+	// voided. The others had been retracted, changed, undone or voided before.
 	Matched int64 `json:"matched"`
 	Voided  int64 `json:"voided"`
 	// Weights is the sum of the voided weights per choice.

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrLost is wrapped by the errors of a poll that has lost a part of its data in Redis, for example by
-// eviction, by a failover or because somebody deleted a key. The error's text names what is lost:
+// eviction, by a failover or because somebody deleted a key. The error's text names the lost part:
 //
 //   - the tally, or a choice of it: [Guard.Check] and [Guard.Tally] return the error until [Guard.Repair] has
 //     counted the records. Rollbacks, retractions and voids go on, by the records.
@@ -21,7 +21,7 @@ import (
 //     because who has voted is unknown. Without the book, Tally and Void return it too, and rollbacks fail.
 //     Repair cannot restore either.
 //
-// The answers to operation IDs expire one by one, so nothing notices that one is lost. The voter's record
+// The answers to operation IDs expire one by one, so nothing notices a lost answer. The voter's record
 // still says that they have voted.
 var ErrLost = kit.NewError("votes: Redis has lost a part of the poll", core.ErrNotNow)
 
@@ -33,14 +33,14 @@ func lost(err error) error {
 	return err
 }
 
-// keptTally is the tally of a poll as Redis keeps it, and what the poll has lost.
+// keptTally is the tally of a poll as Redis keeps it, and the lost parts of the poll.
 type keptTally struct {
 	sums        map[string]int64 // by the names that Redis keeps
 	lost        string           // "tally", "book" or nothing
 	auditIsLost bool
 }
 
-// missing returns the names of what is lost.
+// missing returns the names of the lost parts.
 func (t keptTally) missing() (names []string) {
 	if t.lost != "" {
 		names = append(names, t.lost)

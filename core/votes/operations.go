@@ -58,7 +58,7 @@ type operationName struct {
 	begun time.Time
 }
 
-// namedPolls is for how many polls a process keeps a name. One that is forgotten gets another.
+// namedPolls is the number of polls for which a process keeps a name. A forgotten poll gets another name.
 const namedPolls = 1 << 12
 
 func newOperationIDs(horizon time.Duration) *operationIDs {

@@ -14,8 +14,8 @@ import (
 )
 
 // Tally returns the sum of the weights per choice. It includes every choice that has votes or that the poll
-// names. A poll that [Options].Find does not know, and that has no votes, has none: the error is an
-// [ErrNoPoll]. Nor has a poll that has lost its tally: the error is an [ErrLost].
+// names. If [Options].Find does not know the poll, and it has no votes, the error is an [ErrNoPoll]. If the
+// poll has lost its tally, the error is an [ErrLost].
 //
 // A choice that the poll does not name, and that is longer than 1024 bytes once encoded, has the name by
 // which Redis keeps it: '#' and its SHA-256 in unpadded base64url.

@@ -111,9 +111,9 @@ const (
 var errDamaged = errors.New("records are damaged, so the tally stays as it is")
 
 // Verify counts the records of a poll and compares them with its tally. It changes nothing. It reads in
-// chunks, so a large poll takes a while: bound it with ctx. Verify counts a poll that changes meanwhile up to
-// three times and then reports it as Moving. An unknown poll has no records and no tally. What the poll has
-// lost is in Lost.
+// chunks, so a large poll takes a while: bound it with ctx. Verify counts a poll that changes meanwhile up
+// to three times and then reports it as Moving. An unknown poll has no records and no tally. Lost names the
+// lost parts of the poll.
 func (g *Guard) Verify(ctx context.Context, poll string) (Verification, error) {
 	return g.observeVerify(ctx, "verify", poll, false)
 }

@@ -26,7 +26,7 @@ var (
 	voteRepairScript  = script.New("vote_repair", lua.Source("votes/repair"), script.Idempotent)
 )
 
-// Poll holds the rules of one poll. A change takes effect at once; the votes cast before still count.
+// Poll holds the rules of one poll. A change takes effect at once. Earlier votes still count.
 type Poll struct {
 	// PerVoter is the number of votes that each voter has in the poll, at most 1000. Zero means 1. A voter can
 	// vote 100 times more in all: votes that were changed, taken back or voided leave a choice, an operation ID
@@ -44,8 +44,8 @@ type Poll struct {
 	Change bool
 	// Retract lets a voter take votes back with [Guard.Retract].
 	Retract bool
-	// Choices lists the valid items; any other item is a core.ErrInvalid. Nil allows every item: then the
-	// application has to check them, or voters add their own choices to the tally.
+	// Choices lists the valid items; any other item is a core.ErrInvalid. Nil allows every item. Then the
+	// application has to check items, or voters add their own choices to the tally.
 	Choices []string
 	// Opens and Closes bound the poll, to the millisecond. A zero Opens means open already, a zero Closes
 	// never.
@@ -58,17 +58,17 @@ type Options struct {
 	Poll Poll
 	// Find returns the rules of a poll by its name, the attempt's Resource. Every attempt calls it, so it
 	// should answer from memory, and it must be safe for concurrent use. With [ErrNoPoll] the attempt is
-	// denied with core.ReasonNotOpen; any other error fails the check.
+	// denied with core.ReasonNotOpen. Any other error fails the check.
 	Find func(ctx context.Context, poll string) (Poll, error)
 	// Keep is how long votes are kept after the last vote or the closing of the poll, whichever is later, at
 	// least one second. Zero means 30 days. The closing is the one that the last vote knew. A poll without a
-	// closing time may stay a little longer; once nobody has voted in it for that long, it starts again from
+	// closing time may stay a little longer. Once nobody has voted in it for that long, it starts again from
 	// nothing.
 	Keep time.Duration
 	// Audit keeps a stream of all changes of votes, which [Guard.Audit] reads and [Guard.Void] needs. Redis
 	// keeps it as long as the poll and never trims it: about 100 bytes per vote with a short voter, operation
-	// ID and origin, and as much for each that is taken back (see Poll.PerVoter for how many). All processes
-	// that share a guard must agree on it; otherwise the stream has gaps.
+	// ID and origin, and as much for each vote that is taken back (see Poll.PerVoter for how many). All
+	// processes that share a guard must agree on it, or the stream has gaps.
 	Audit bool
 }
 
@@ -93,9 +93,9 @@ var ErrNoPoll = kit.NewError("votes: no such poll", core.ErrNotFound)
 //
 // A command that the client library sends again, because its reply was lost, belongs to the same call of
 // Check and gets the same answer. Another call of Check with the same operation ID, by the application or
-// by its client, gets the stored answer with Replayed set, also when the first call got an error and its
-// vote was not taken back yet. So Replayed is set exactly when Redis has answered an earlier call that the
-// vote counts. Kept is set when one of these calls was committed: see [Guard.Settle].
+// by its client, gets the stored answer with Replayed set. It does so also when the first call got an error
+// and its vote was not taken back yet. So Replayed is set exactly when Redis has answered an earlier call
+// that the vote counts. Kept is set when one of these calls was committed: see [Guard.Settle].
 //
 // A vote is removed when all calls that it was counted for are rolled back. Redis remembers up to 16 calls
 // that have not ended. Until one ends, the next is denied with core.ReasonInProgress, so no allowed call
@@ -109,17 +109,18 @@ var ErrNoPoll = kit.NewError("votes: no such poll", core.ErrNotFound)
 // core.ReasonDuplicate. The chance that this happens to any two of ten million voters is 6e-16.
 //
 // In addition, each different ballot (choice, weight, and with Poll.PerDay the day) takes about 150 bytes
-// once, and each operation ID about 40 bytes; one from outside takes twice as much where the poll has
+// once, and each operation ID about 40 bytes. An ID from outside takes twice as much where the poll has
 // more than 130,000 of them. Redis keeps an ID that the guard made for core.WithRetryHorizon, ten minutes
-// by default, or a quarter longer, and one from outside for Options.Keep after its vote or the closing. It
-// keeps the latter as 104 bits of its SHA-256: two of ten million are equal with a probability of 2e-18.
+// by default, or a quarter longer. It keeps an ID from outside for Options.Keep after its vote or the
+// closing. It keeps the latter as 104 bits of its SHA-256: two of ten million are equal with a probability
+// of 2e-18.
 type Guard struct {
 	kit.Base
 	options    Options
 	clock      func() time.Time // guesses the day at first; the server's clock decides
 	ids        *operationIDs
 	duplicates *kit.Recall[string, votedBefore]
-	part       string // what the tags of keys have behind the poll's name: see Part
+	part       string // of the tags of keys, behind the poll's name: see Part
 	parts      int    // of how many that part is one
 }
 
@@ -334,8 +335,8 @@ func (g *Guard) castOnce(
 	return number, nil
 }
 
-// rememberID returns for how many milliseconds the scripts keep the answer to an operation; 0 means as long
-// as the votes.
+// rememberID returns the milliseconds for which the scripts keep the answer to an operation. 0 means as
+// long as the votes.
 func (g *Guard) rememberID(a core.Attempt) int64 {
 	if a.MadeID() {
 		return g.Engine().RetryHorizon().Milliseconds()
@@ -400,15 +401,15 @@ func Choices(d core.Decision) []string {
 	return nil
 }
 
-// Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced another one,
-// that one counts again, unless it was rolled back too: what stands is what would stand if the requests that
-// failed had never been made, in whatever order they end. A retraction, and a vote that was voided, stay.
+// Settle implements [core.Guard]: core.Rollback takes the vote back, once. If the vote replaced an earlier
+// one, the earlier one counts again, unless it was rolled back too. The result is as if the failed requests
+// had never been made, in whatever order they end. A retraction and a void stay.
 //
 // In a poll that has lost its tally, a rollback goes by the records: see [ErrLost].
 //
 // core.Commit keeps the vote for good, where others may ask again with its operation ID: for an ID from
-// outside, and for a replay. That takes a call to Redis; for other votes there is nothing to do. On a full
-// Redis it fails, while the vote stands; settled by an adapter it is tried again.
+// outside, and for a replay. That takes a call to Redis. For other votes there is nothing to do. On a full
+// Redis it fails, while the vote stands. An adapter tries it again.
 func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) error {
 	claim, ok := core.ClaimOf[*ballot](d)
 	switch {
@@ -466,9 +467,9 @@ func (g *Guard) undo(ctx context.Context, a core.Attempt, claim *ballot) error {
 	})
 }
 
-// Retract takes back the voter's newest vote for the attempt's Item, where Poll.Retract allows it. The voter
-// may then vote again. Retract ignores the attempt's Cost; the decision's Attempt has the weight that was
-// taken back as its Cost. A retraction is final: Settle does nothing.
+// Retract takes back the voter's newest vote for the attempt's Item, where Poll.Retract allows it. The
+// voter may then vote again. Retract ignores the attempt's Cost. The decision's Attempt has the weight that
+// was taken back as its Cost. A retraction is final: Settle does nothing.
 //
 // It happens once per operation ID. After an error, call Retract again with the Attempt of the returned
 // Decision. The decision's reason is one of

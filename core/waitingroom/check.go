@@ -25,12 +25,12 @@ type Place struct {
 	Opens time.Time
 	// Text is what the operator tells those who wait: see [Guard.Close].
 	Text string
-	// Number is the visitor's number among those who came before the opening, from 0 on, and -1 for those who
-	// came later. With [Draw] they can check their place.
+	// Number is the visitor's number among the visitors from before the opening, from 0 on. It is -1 for later
+	// visitors. With [Draw] a visitor can check their place.
 	Number int64
 	// Drawn is how many came before the opening, from then on: the numbers below it were drawn.
 	Drawn int64
-	// Commitment is that of the seed of the draw; Seed is the seed, from the opening on.
+	// Commitment is the commitment to the seed of the draw. Seed is the seed, from the opening on.
 	Commitment, Seed string
 }
 
@@ -125,7 +125,7 @@ type visit struct {
 	d       core.Decision
 	picture *picture
 	now     int64  // by the room's clock, at least
-	sent    ticket // theirs; zero: they have sent none
+	sent    ticket // the visitor's; zero: none was sent
 }
 
 // arrive gives the visitor a number. They enter at once where nobody waits and there is room.
@@ -177,14 +177,14 @@ func shareNumbers(reply any, n int) []any {
 	return each
 }
 
-// parse reads a number that the scripts keep as text; 0 if it is none.
+// parse reads a number that the scripts keep as text. Any other text is 0.
 func parse(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// come takes the ticket of a visitor. That of another room, or of one who was away for too long, makes them
-// somebody who has just come.
+// come takes the ticket of a visitor. With a ticket of another room, or after too long an absence, the
+// visitor counts as new.
 func (v *visit) come(ctx context.Context, t ticket) error {
 	if err := v.bringBack(ctx, t); err != nil {
 		if errors.Is(err, context.Canceled) {
@@ -211,9 +211,9 @@ func (v *visit) ended(t ticket) bool {
 	return v.now >= t.until && v.now >= v.picture.back+v.options.Away.Milliseconds()
 }
 
-// bringBack looks for the room of a valid ticket: a later one than the process knows, or one that Redis and
-// all processes have lost while it was waited for. That is made again from the ticket, if the present room
-// is of the same opening, and was made less than an interval ago.
+// bringBack looks for the room of a valid ticket: a later room than the process knows, or a room that Redis
+// and all processes have lost while visitors waited. A lost room is made again from the ticket, if the
+// present room is of the same opening and was made less than an interval ago.
 func (v *visit) bringBack(ctx context.Context, t ticket) (err error) {
 	p, known := v.picture, ""
 	switch {
@@ -333,8 +333,9 @@ func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 }
 
 // stay has a visitor stay where they are while Redis does not answer: in line, or inside, until their pass
-// ends. They may have entered, unheard, and the pass ends after Idle: so they ask again before. Where Redis
-// has answered a moment ago, somebody else may have the place of one who was away for Idle.
+// ends. They may have entered without hearing of it, and the pass ends after Idle, so they ask again
+// before. If Redis has answered a moment ago, somebody else may have the place of a visitor who was away
+// for Idle.
 func (v *visit) stay(err error, t ticket) error {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -435,8 +436,8 @@ func (p *picture) capacity(options int) int64 {
 	return int64(options)
 }
 
-// estimate says how long the wait will be for who is at a position. Before anybody has entered, all who are
-// inside are taken to stay as long as they may.
+// estimate returns the expected wait at a position. Before anybody has entered, it assumes that all
+// visitors inside stay as long as they may.
 func (p *picture) estimate(position, now int64, o Options) time.Duration {
 	if p.state != open {
 		return 0

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Draw returns the order that a seed draws for the arrivals 0 to n-1: at i, who is the i-th. They are sorted
-// by the SHA-256 of the seed and their number, as in "5eed…:17". Anybody can do that, once the seed has been
-// told, and compare its [Commitment], which was told before.
+// Draw returns the order that a seed draws for the arrivals 0 to n-1: element i is the arrival at place i.
+// Arrivals are sorted by the SHA-256 of the seed and their number, as in "5eed…:17". Anybody can do that
+// once the seed is published, and compare its [Commitment], which was published before.
 func Draw(seed string, n int) []int {
 	type drawn struct {
 		key    uint64 // the first 8 bytes

@@ -13,10 +13,11 @@ import (
 
 // Status is how a room stands.
 type Status struct {
-	// State is "lobby", "open", "paused" or "closed"; Text is what those who wait are told while it is closed.
+	// State is "lobby", "open", "paused" or "closed". Text is shown to waiting visitors while it is closed.
 	State string `json:"state"`
 	Text  string `json:"text,omitempty"`
-	// Capacity is how many may be inside; Inside are there, and Called may enter and have not come yet.
+	// Capacity is how many visitors may be inside. Inside are there, and Called may enter and have not come
+	// yet.
 	Capacity int64 `json:"capacity"`
 	Inside   int64 `json:"inside"`
 	Called   int64 `json:"called"`
@@ -57,8 +58,9 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 	})
 }
 
-// SetCapacity sets how many visitors may be inside, 1 to 1,000,000, in all processes at once; 0 sets what
-// Options say again. When it becomes less, nobody is thrown out, and nobody enters until there is room.
+// SetCapacity sets how many visitors may be inside, 1 to 1,000,000, in all processes at once. 0 restores
+// the capacity of Options. When it becomes less, nobody is thrown out, and nobody enters until there is
+// room.
 func (g *Guard) SetCapacity(ctx context.Context, capacity int64) error {
 	if capacity < 0 || capacity > 1e6 {
 		return kit.NewError(fmt.Sprintf("capacity is %d: give 1 to 1,000,000, or 0 for that of the options",
@@ -74,7 +76,7 @@ func (g *Guard) Pause(ctx context.Context) error {
 	return g.Call(ctx, "pause", core.Attempt{}, func() error { return g.set(ctx, paused, "", "") })
 }
 
-// Close closes the room: who waits is told so when they ask next, with the text, and nobody comes in. Those
+// Close closes the room: waiting visitors get the text when they ask next, and nobody comes in. Those
 // inside stay until their passes end.
 func (g *Guard) Close(ctx context.Context, text string) error {
 	if len(text) > 500 {
@@ -96,10 +98,10 @@ func (g *Guard) set(ctx context.Context, state, text, limit string) error {
 	return err
 }
 
-// Leave ends the pass or the wait of the visitor whom a decision of this guard was about, as when they log
-// out or have bought: their place is free at once. Of the decision only the Token counts, or that of its
-// Attempt; where the room's rule is not in front, nethttpmw.TokenOf finds it. Other processes hear of it
-// within a second, and until then they accept a copy of the pass. Whoever leaves a lobby and comes back after
+// Leave ends the pass or the wait of the visitor of a decision of this guard, as when they log out or have
+// bought. Their place is free at once. Leave reads only the decision's Token, or the Token of its Attempt.
+// Where the room's rule is not in front, nethttpmw.TokenOf finds it. Other processes hear of it within a
+// second, and until then they accept a copy of the pass. A visitor who leaves a lobby and comes back after
 // its draw has the place that was drawn.
 func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 	return g.Call(ctx, "leave", d.Attempt, func() error {
@@ -185,7 +187,7 @@ func (o *Options) away(minute, second string) string {
 	return strconv.FormatInt(n, 10) + " " + unit
 }
 
-// answers are the answers to those who wait, or cannot come in any more.
+// answers are the answers to visitors who wait, or cannot come in any more.
 func (g *Guard) answers() []kit.Answer {
 	const types = "https://github.com/gatehouse-go/gatehouse/blob/main/docs/guides/answers.md#"
 	waiting := kit.Answer{

@@ -17,13 +17,13 @@ type picture struct {
 	sent time.Time // when the call was sent that brought it
 	now  int64     // the room's clock, in milliseconds
 
-	base, opens              int64 // when the room was made, and when it opens; 0: it is open
-	draws                    bool  // the places of those who came before are drawn
+	base, opens              int64 // times of making and of opening the room; opens 0: it is open
+	draws                    bool  // the places of earlier arrivals are drawn
 	last, high               int64 // numbers: the last one, and the highest that was called
 	back                     int64 // when the room was asked again after an interval in which nobody asked
 	full                     bool  // more places were called than the picture tells
 	free, inside, called     int64
-	lobby                    string // how many came before the opening; empty: not open yet
+	lobby                    string // arrivals before the opening; empty: not open yet
 	quiet, entered, missed   int64
 	state, limit, text, seed string
 	commitment               string
@@ -70,7 +70,7 @@ func (p *picture) place(t ticket) int64 {
 func (p *picture) ahead(place, highest int64) int64 {
 	all := p.counts[len(p.counts)-1]
 	switch n := int64(len(p.counts) - 1); {
-	case place > p.upTo: // who came later, and was not called either
+	case place > p.upTo: // came later, and was not called either
 		return all + max(place-max(p.upTo, p.high, highest)-1, 0)
 	case place <= p.from || n == 0:
 		return 0
@@ -124,7 +124,7 @@ func (g *Guard) askWhetherOver(ctx context.Context) {
 	}
 }
 
-// stands returns the state of the room, and the text for those who wait.
+// stands returns the state of the room, and the text for waiting visitors.
 func (g *Guard) stands(p *picture) (state, text string) {
 	if over := g.over.Load(); over != nil && p.state == open {
 		return closed, *over
@@ -137,7 +137,7 @@ func (g *Guard) touch(p *picture) {
 	if g.due.CompareAndSwap(false, true) {
 		g.After(max(beat-g.Engine().Now().Sub(p.sent), 0), func(ctx context.Context) {
 			g.due.Store(false)
-			_ = g.tick(ctx) // observed; what was not sent is sent the next time
+			_ = g.tick(ctx) // observed; the rest is sent the next time
 		})
 	}
 }
@@ -201,12 +201,12 @@ func passesOf(used map[string]pass, members []string) []pass {
 	return passes
 }
 
-// ask sends some of what the process has heard, and sets the picture that comes back.
+// ask sends some of the process's news, and sets the picture that comes back.
 func (g *Guard) ask(ctx context.Context, places []int64, passes []pass) (*picture, error) {
 	return g.askAs(ctx, "", places, passes)
 }
 
-// askAs does so with what is known of a room that Redis has lost; "": what the process knows.
+// askAs is ask with the known data of a room that Redis has lost. "": the data of the process.
 func (g *Guard) askAs(ctx context.Context, known string, places []int64, passes []pass) (*picture, error) {
 	before := g.picture.Load()
 	lobby, since := "", int64(0)
@@ -394,7 +394,7 @@ func (p *picture) forget(before *picture) {
 	}
 }
 
-// draw draws the places of those who came before the opening, once.
+// draw draws the places of visitors from before the opening, once.
 func (p *picture) draw(before *picture) {
 	n, _ := strconv.Atoi(p.lobby)
 	if before != nil && before.lobby == p.lobby && before.seed == p.seed && len(before.drawn) == n {

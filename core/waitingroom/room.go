@@ -41,11 +41,12 @@ type Options struct {
 	Capacity int
 	// Pass is how long a visitor may stay, 1 second to 24 hours. Default 10 minutes.
 	Pass time.Duration
-	// Idle is how long a visitor inside may be away: who sends no request for that long gives way. 10 seconds
-	// or more. Default: 2 minutes, or Pass if that is shorter.
+	// Idle is how long a visitor inside may be away: a visitor who sends no request for that long loses the
+	// place. 10 seconds or more. Default: 2 minutes, or Pass if that is shorter.
 	Idle time.Duration
-	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. Who has not asked
-	// for twice as long, and a half, is passed over until they ask. Whole seconds. Default 20 seconds.
+	// Poll is how often a visitor who waits asks again at the latest, 1 second to 5 minutes. A visitor who has
+	// not asked for two and a half times as long is passed over until they ask. Whole seconds. Default 20
+	// seconds.
 	Poll time.Duration
 	// Grace is how long a place is kept for a visitor who was called: at least 1.25 Poll and a second, since
 	// they hear of it when they ask next. Default 1.5 Poll and a second.
@@ -53,20 +54,20 @@ type Options struct {
 	// Away is how long a visitor who waits keeps their place without asking, 3 Poll to Keep. Afterwards they are
 	// somebody who has just come. Default 10 Poll, or Keep if that is shorter.
 	Away time.Duration
-	// Opens is when the room opens. Before, all who come wait in its lobby. The first of them enter 1.25 Poll
-	// and a second after the opening, when all have had time to say that they are here. A room is of one
-	// opening: a later one begins a new room, with new numbers, once the former has opened, and moves the
-	// opening of a room that has not. Of several processes, the latest opening holds. Zero: it is open.
+	// Opens is when the room opens. Before, all visitors wait in its lobby. The first of them enter 1.25 Poll
+	// and a second after the opening, when all have had time to show that they are here. A room has one
+	// opening. A later opening moves that of a room that has not opened yet, and begins a new room, with new
+	// numbers, once the former has opened. If processes differ, the latest opening holds. Zero: it is open.
 	Opens time.Time
 	// Draw says that the order of all who came before the opening is drawn, however early they came.
 	Draw bool
 	// Secrets sign the visitors' tickets: each at least 16 bytes, the same in all processes. The first one
-	// signs; tickets that another one has signed stay valid. To rotate, put a new one first, and remove the last
+	// signs. Tickets signed by the others stay valid. To rotate, put a new secret first, and remove the last
 	// one when the room has been emptied.
 	Secrets [][]byte
-	// Over says what those who wait are told while there is nothing to wait for, such as "Sold out"; "" while
-	// there is. The room is closed meanwhile, as by [Guard.Close]. Each process asks once a second while
-	// visitors ask, so that none of them costs a call. Where it fails, what it has said last counts. Nil: never.
+	// Over returns a text for waiting visitors while there is nothing to wait for, such as "Sold out", and ""
+	// while there is. The room is closed meanwhile, as by [Guard.Close]. Each process calls it once a second
+	// while visitors ask, so that none of them costs a call. If it fails, its last text counts. Nil: never.
 	Over func(context.Context) (text string, err error)
 	// Keep is how long Redis keeps the room after the last request, 1 minute to 30 days. Default 24 hours.
 	Keep time.Duration
@@ -81,22 +82,22 @@ type Options struct {
 
 // Guard is a waiting room. Make one with [New]. It is safe for concurrent use.
 //
-// The Actor is who waits, as keyfuncs.Visitor finds it for those who have no account. A ticket belongs to its
-// Actor. Other fields of the attempt are ignored.
+// The Actor is the visitor, as keyfuncs.Visitor finds it for visitors without an account. A ticket belongs
+// to its Actor. Other fields of the attempt are ignored.
 //
 // A visitor whose decision is not allowed waits: [PlaceOf] says where. An attempt is allowed while its Token
 // is a pass. Nothing is settled: a pass ends by itself, or by [Guard.Leave].
 //
 // # Calls
 //
-// A process sends what it has heard of its visitors once a second, and gets one picture of the room, from
-// which it answers. Besides that, a visitor costs a call when they come, which those of the same moment
-// share, one when they enter, and one when they come back from where they could not be seen.
+// A process sends the news of its visitors once a second, and gets one picture of the room, from which it
+// answers. Besides that, a visitor costs a call on arrival, which concurrent arrivals share, a call on
+// entering, and a call on each return after being out of sight.
 //
 // # Outages
 //
-// While Redis does not answer, nobody enters; those who wait keep their place, passes stay valid until they
-// end, and who has no ticket is left to the rule's outage policy.
+// While Redis does not answer, nobody enters. Waiting visitors keep their place, and passes stay valid
+// until they end. The rule's outage policy decides about visitors without a ticket.
 type Guard struct {
 	kit.Base
 	options Options
@@ -107,13 +108,13 @@ type Guard struct {
 	picture atomic.Pointer[picture]
 	asking  sync.Mutex // of the first picture
 	due     atomic.Bool
-	over    atomic.Pointer[string] // what Options.Over has said, encoded; nil: nothing
+	over    atomic.Pointer[string] // the last text of Options.Over, encoded; nil: none
 	failed  warn.Sample[string]
 	highest atomic.Int64 // the last place that this process has seen called since the room was made
 
 	mu    sync.Mutex
 	seed  string         // for the next room that this process makes; secret
-	calls map[int64]call // of whom to ask Redis: places that are called, until when, and some that were used
+	calls map[int64]call // to ask Redis about: called places, until when, and some that were used
 	heard int64          // the last end of a call
 
 	showing showing
@@ -243,7 +244,7 @@ func (o *Options) fixed() []any {
 		o.interval().Milliseconds(), o.Keep.Milliseconds()}
 }
 
-// opens is when the room opens, in milliseconds since 1970; 0: it is open.
+// opens is the opening of the room in Unix milliseconds, or 0 if it is open.
 func (o *Options) opens() int64 {
 	if o.Opens.IsZero() {
 		return 0
@@ -258,8 +259,8 @@ func newSeed() string {
 }
 
 // args returns the arguments that all scripts have, and more. The opening is that of the room, unless the
-// options have a later one. A room of another opening, or which Redis has let go, is none that was lost.
-// known is what is known of the room; "": what the process knows.
+// options have a later one. A room of another opening, or a room that Redis has let go, does not count as
+// lost. known is the known data of the room. "": the data of the process.
 func (g *Guard) args(known string, more ...any) []any {
 	opens, draws := g.options.opens(), g.options.Draw
 	p := g.picture.Load()

@@ -14,7 +14,7 @@ import (
 type showing struct {
 	mu    sync.Mutex
 	began time.Time // of this span of two polls
-	due   int       // who were given a ticket in the last span, and had to ask again in this one
+	due   int       // visitors who got a ticket in the last span, and had to ask again in this one
 	given int       // in this span
 	shown int       // tickets that came in this span
 }
@@ -35,7 +35,8 @@ func (g *Guard) count(d core.Decision, ticket bool) {
 	}
 }
 
-// lookForTickets warns, once, when fewer than a tenth of those who had to ask again have shown a ticket.
+// lookForTickets warns, once, when fewer than a tenth of the visitors who had to ask again have shown a
+// ticket.
 func (g *Guard) lookForTickets() {
 	s, now := &g.showing, g.Engine().Now()
 	s.mu.Lock()

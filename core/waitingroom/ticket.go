@@ -20,8 +20,8 @@ type ticket struct {
 	place int64   // in the line; 0: the room was not open yet
 	id    [6]byte // tells visitors apart whose number is the same, which a failover may give twice
 	who   [8]byte // of the actor
-	// until says until when a pass is valid, or a number keeps its place, unless it is renewed. A pass can be
-	// renewed to the end; of a number that is 0. All in milliseconds of the room's clock.
+	// until is the time to which a pass is valid, or a number keeps its place, unless it is renewed. A pass
+	// can be renewed up to end. A number has end 0. All in milliseconds of the room's clock.
 	until, end int64
 }
 

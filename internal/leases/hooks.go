@@ -6,7 +6,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// What follows is for tests of the guards.
+// The rest is for tests of the guards.
 
 // RenewNow renews all leases of a pool at once, as its timer would.
 func (k *Keeper) RenewNow(tag string) {

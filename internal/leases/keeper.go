@@ -1,10 +1,10 @@
-// Package leases is what the guards share whose claims are held under a lease: semaphores and locks. A
-// [Keeper] takes permits by the scripts in lua/semaphore, renews them for as long as their attempts run, ends
-// the contexts of those that were lost, lets attempts stand in line, and gives permits back. On an engine
-// without Redis it does so inside the process.
+// Package leases is the common part of guards whose claims are held under a lease: semaphores and locks. A
+// [Keeper] takes permits by the scripts in lua/semaphore and renews them while their attempts run. It ends
+// the contexts of lost permits, lets attempts stand in line, and gives permits back. On an engine without
+// Redis it does so inside the process.
 //
-// What can be held at a time by the same name is a pool: the permits of a semaphore. A lock is a pool of one
-// permit whose grants have fences.
+// A pool is the set of permits of one name, as of a semaphore. A lock is a pool of one permit whose grants
+// have fences.
 package leases
 
 import (
@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// Lease is how long a claim is held without a renewal.
 	Lease time.Duration
-	// Wait is how long an attempt stands in line; zero: not at all.
+	// Wait is how long an attempt stands in line. Zero: not at all.
 	Wait time.Duration
 	// Waiters is how many attempts of an actor stand in line for a pool at a time, in this process.
 	Waiters int64
@@ -125,7 +125,7 @@ type Holder struct {
 	lost context.Context // ends when the lease is lost, with the cause of Options
 	lose context.CancelCauseFunc
 
-	expiry *time.Timer // when the lease is over by the clock of the process; of pools
+	expiry *time.Timer // of pools: at the end of the lease by the clock of the process
 }
 
 // NewHolder returns a holder for an attempt that names its call, in a pool with so many permits.
@@ -196,8 +196,7 @@ func (k *Keeper) allow(d *core.Decision, h *Holder) {
 	d.SetClaim(h)
 }
 
-// Asking returns the call that asks Redis for a claim, and who will hold it. Before, [kit.RoomToUndo] has to
-// be asked.
+// Asking returns the call that asks Redis for a claim, and its future holder. Call [kit.RoomToUndo] first.
 func (k *Keeper) Asking(tag string, a core.Attempt, most int64, limit time.Duration) (*Holder, script.Call) {
 	h := NewHolder(tag, a, most, k.options.Lease)
 	return h, script.Call{Runner: k.base.Engine().Runner, Script: acquireScript, Limit: limit, Keys: k.KeysOf(h),
@@ -220,7 +219,7 @@ func (k *Keeper) Asked(
 	defer k.crowd.leave(h)
 	if k.Await(ctx, h) {
 		k.allow(&d, h)
-		d.Remaining, d.RetryAfter = 0, 0 // who waited took what there was, as far as this process knows
+		d.Remaining, d.RetryAfter = 0, 0 // as far as this process knows, the waiters took all permits
 	}
 	return d, nil
 }
@@ -262,7 +261,7 @@ func fenceOf(r *script.Reply) int64 {
 // now returns the moment that the scripts are given.
 func (k *Keeper) now() any { return k.base.Engine().ScriptNow(time.Microsecond) }
 
-// keep returns for how long a pool keeps its last fence; empty: it has no fences.
+// keep returns how long a pool keeps its last fence. Empty: it has no fences.
 func (k *Keeper) keep() any {
 	if k.options.Fences {
 		return (k.options.Lease + keepFence).Milliseconds()

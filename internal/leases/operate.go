@@ -16,7 +16,7 @@ import (
 type State struct {
 	Holders []Held // in the order in which their leases end; inside the process, by name
 	Waiting int64  // with those of processes that died a moment ago
-	Fence   int64  // the last one; inside the process that of the holder, if there is one; 0: none is known
+	Fence   int64  // the last one; inside the process the holder's, if any; 0: none is known
 }
 
 // Held is what somebody holds of a pool.

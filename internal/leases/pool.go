@@ -29,7 +29,7 @@ type pool struct {
 	holders map[*Holder]struct{}
 	held    int64       // permits of the holders
 	leased  int         // holders with a lease
-	line    []*queued   // who waits for permits of this process, first come first
+	line    []*queued   // waiters of this process for permits, first come first
 	narrow  time.Time   // since when the first of these waits beside free permits; or zero
 	timer   *time.Timer // of the next renewal; nil before the first lease
 }
@@ -90,8 +90,8 @@ func (p *pools) take(ctx context.Context, h *Holder, wait time.Duration) (held i
 // semaphore_fits of the scripts.
 const holdUp = 300 * time.Millisecond
 
-// admit gives permits to those at the head of the line; and, when too few are free for the first one for a
-// while, to those behind it. pools.mu is held.
+// admit gives permits to the waiters at the head of the line. When too few are free for the first one for a
+// while, it gives them to those behind it. pools.mu is held.
 func (p *pools) admit(one *pool) {
 	for len(one.line) > 0 && one.fits(one.line[0].h) {
 		one.give(0)
@@ -204,8 +204,8 @@ func (p *pools) remove(h *Holder) bool {
 	return true
 }
 
-// renewAll renews the leases of a pool's holders, and comes again a third of the lease later; after a
-// failure, sooner.
+// renewAll renews the leases of a pool's holders. It runs again a third of the lease later, or sooner after
+// a failure.
 func (p *pools) renewAll(one *pool) {
 	p.mu.Lock()
 	leased := make([]*Holder, 0, one.leased)
@@ -228,12 +228,12 @@ func (p *pools) renewAll(one *pool) {
 	}
 }
 
-// renewSome renews some leases of a pool. Those that are lost end.
+// renewSome renews some leases of a pool. Lost leases end.
 func (p *pools) renewSome(ctx context.Context, holders []*Holder) error {
 	sent := time.Now()
 	lost, err := p.renew(ctx, holders)
 	if err != nil {
-		return err // observed; the leases that are over end by their timers
+		return err // observed; expired leases end by their timers
 	}
 	for _, h := range lost {
 		p.lose(h)

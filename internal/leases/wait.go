@@ -17,10 +17,10 @@ import (
 const (
 	// batch is how many waiters one call gives permits to at most, and newcomers how many it gives places to.
 	batch, newcomers = 32, 500
-	// stepMost is the longest time between two calls for a line, and stepFirst that of the process of the first
-	// in line, and for one call. The scripts take a process to be dead three seconds after its last call, and
-	// pass it after 25 ms where there may be permits for its first waiter; 300 ms, where it was passed before.
-	// So one that was not told, or has lost a reply, is passed once.
+	// stepMost is the longest time between two calls for a line. stepFirst is the same for the process of the
+	// first in line, and the limit of one call. The scripts take a process to be dead three seconds after its
+	// last call. They pass it after 25 ms when there may be permits for its first waiter, or after 300 ms if
+	// it was passed before. So a process that was not notified, or has lost a reply, is passed once.
 	stepMost, stepFirst = 500 * time.Millisecond, 200 * time.Millisecond
 	// linger is how long a process listens on after its last waiter has left.
 	linger = 10 * time.Second
@@ -35,9 +35,9 @@ type lines struct {
 
 	mu    sync.Mutex
 	byTag map[string]*line
-	looks map[string]time.Time // by the tags of lines, when this process looks what became of who was told
+	looks map[string]time.Time // by the tags of lines, when this process checks on a notified process
 	hears bool                 // this process listens to others, or is about to
-	heard *redis.PubSub        // what they tell it
+	heard *redis.PubSub        // their messages
 	idle  *time.Timer          // until it listens no more
 }
 
@@ -161,8 +161,8 @@ func (p *lines) kickAll() {
 	}
 }
 
-// next returns those for whom the next call is: the first in line, and those who have no place yet. placed is
-// how many have one; they are the first. rest reports whether there are others.
+// next returns the waiters of the next call: the first in line, and those without a place. placed is the
+// number of waiters with a place, which come first. rest reports whether there are others.
 func (p *lines) next(l *line) (some []*waiter, placed int, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,8 +305,8 @@ type subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// listen listens to what other processes tell this one, unless it does already. A client that cannot, or may
-// not, finds out twice a second.
+// listen subscribes to the messages of other processes, unless it has already. A client that cannot or may
+// not subscribe asks twice a second.
 func (k *Keeper) listen() {
 	client, ok := k.base.Engine().Client().(subscriber)
 	if !ok {
