@@ -1,5 +1,5 @@
-// Package lostsales tells the log of sales that buyers miss: those that have gone from Redis, and those of which
-// a part is lost.
+// Package lostsales tells the log of sales that buyers miss: sales that have gone from Redis, and sales that
+// have lost a part.
 package lostsales
 
 import (
