@@ -257,9 +257,9 @@ func New(rdb script.Client, options ...Option) *Engine {
 func NewMemory(options ...Option) *Engine { return makeEngine(nil, options) }
 
 // WithMemoryKeys sets how many keys each rate limit counts inside the process, one for each actor and
-// resource. The default is 65,536. The counters serve an engine without Redis, and rate limits that continue
-// while Redis is away. These go on from the last answer of Redis about their actor. The process keeps at least
-// as many answers, and twice as many at most. An answer takes 200 bytes.
+// resource. The default is 65,536. The counters serve an engine without Redis, and rate limits that
+// continue while Redis is away. These go on from the last answer of Redis about their actor. The process
+// keeps at least as many answers, and twice as many at most. An answer takes 200 bytes.
 //
 // Up to n keys are counted exactly: set n to the number of actors to expect within the longest window. Beyond
 // that, each new actor evicts the one whose units are all there again first. If they are there already,
