@@ -48,30 +48,30 @@ func (j *joins) enter(
 ) (*queue[Join], *queued[Join]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	l := j.queues[what.Group]
-	if l == nil {
-		l = j.unused()
-		l.name = what.Group
-		j.queues[l.name] = l
+	q := j.queues[what.Group]
+	if q == nil {
+		q = j.unused()
+		q.name = what.Group
+		j.queues[q.name] = q
 	}
-	return l, l.enter(ctx, limit, *what)
+	return q, q.enter(ctx, limit, *what)
 }
 
 // unused returns a queue for a group. The caller holds mu.
 func (j *joins) unused() *queue[Join] {
 	if n := len(j.spare); n > 0 {
-		l := j.spare[n-1]
+		q := j.spare[n-1]
 		j.spare = j.spare[:n-1]
-		return l
+		return q
 	}
 	return &queue[Join]{mu: &j.mu, longestWait: j.longestWait, send: j.send, unused: j.drop}
 }
 
 // drop gives up a queue that no call uses. The caller holds mu.
-func (j *joins) drop(l *queue[Join]) {
-	delete(j.queues, l.name)
+func (j *joins) drop(q *queue[Join]) {
+	delete(j.queues, q.name)
 	if len(j.spare) < spareQueues {
-		j.spare = append(j.spare, l)
+		j.spare = append(j.spare, q)
 	}
 }
 

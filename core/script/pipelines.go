@@ -59,44 +59,44 @@ func newPipelines(c *connection, longest time.Duration) *pipelines {
 // of returns the queue of a server.
 func (s *pipelines) of(addr string) *queue[sending] {
 	s.mu.RLock()
-	l := s.queues[addr]
+	q := s.queues[addr]
 	s.mu.RUnlock()
-	if l != nil {
-		return l
+	if q != nil {
+		return q
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l = s.queues[addr]; l != nil {
-		return l
+	if q = s.queues[addr]; q != nil {
+		return q
 	}
 	if len(s.queues) >= queuesMost {
-		maps.DeleteFunc(s.queues, func(_ string, l *queue[sending]) bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.isIdle()
+		maps.DeleteFunc(s.queues, func(_ string, q *queue[sending]) bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return q.isIdle()
 		})
 	}
-	l = &queue[sending]{mu: &sync.Mutex{}, longestWait: s.longestWait, send: send}
-	s.queues[addr] = l
-	return l
+	q = &queue[sending]{mu: &sync.Mutex{}, longestWait: s.longestWait, send: send}
+	s.queues[addr] = q
+	return q
 }
 
 // process implements processor. It sends the command once, by itself or with others.
 func (s *pipelines) process(ctx context.Context, cmd *redis.Cmd, _ Delivery) (any, error) {
-	l, what := s.queueOf(ctx, cmd)
-	if l == nil {
+	q, what := s.queueOf(ctx, cmd)
+	if q == nil {
 		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
-	l.mu.Lock()
-	w := l.enter(ctx, 0, what)
-	l.mu.Unlock()
+	q.mu.Lock()
+	w := q.enter(ctx, 0, what)
+	q.mu.Unlock()
 	if w == nil {
-		defer l.leave()
+		defer q.leave()
 		return s.alone.process(ctx, cmd, AtMostOnce)
 	}
 	reply, err := s.arrived(ctx, w)
 	if err == nil {
-		l.reuse(w)
+		q.reuse(w)
 	}
 	return reply, err
 }

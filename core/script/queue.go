@@ -59,92 +59,92 @@ type batch struct {
 
 // enter returns nil if the caller has to go by itself, and leave the queue then. Otherwise the caller has
 // to wait, and its time ends with the context, or after the limit if that is not 0. The caller holds mu.
-func (l *queue[W]) enter(ctx context.Context, limit time.Duration, what W) *queued[W] {
-	if l.underWay < batchesMost {
-		l.underWay++
+func (q *queue[W]) enter(ctx context.Context, limit time.Duration, what W) *queued[W] {
+	if q.underWay < batchesMost {
+		q.underWay++
 		return nil
 	}
-	c, _ := l.spare.Get().(*queued[W])
+	c, _ := q.spare.Get().(*queued[W])
 	if c == nil {
-		c = &queued[W]{queue: l, done: make(chan struct{}, 1)}
+		c = &queued[W]{queue: q, done: make(chan struct{}, 1)}
 	}
 	c.what, c.ctx, c.since = what, ctx, time.Now()
 	if limit > 0 {
 		c.end = c.since.Add(limit)
 	}
-	l.calls = append(l.calls, c)
-	l.arm(l.longestWait)
+	q.calls = append(q.calls, c)
+	q.arm(q.longestWait)
 	return c
 }
 
 // isIdle reports whether nothing uses the queue. The caller holds mu.
-func (l *queue[W]) isIdle() bool { return l.underWay == 0 && !l.armed }
+func (q *queue[W]) isIdle() bool { return q.underWay == 0 && !q.armed }
 
 // arm has late called. The caller holds mu.
-func (l *queue[W]) arm(after time.Duration) {
-	if !l.armed {
-		l.armed = true
-		time.AfterFunc(after, l.late)
+func (q *queue[W]) arm(after time.Duration) {
+	if !q.armed {
+		q.armed = true
+		time.AfterFunc(after, q.late)
 	}
 }
 
 // late sends the calls that have waited for too long.
-func (l *queue[W]) late() {
-	l.mu.Lock()
-	l.armed = false
+func (q *queue[W]) late() {
+	q.mu.Lock()
+	q.armed = false
 	var calls []*queued[W]
-	if len(l.calls) > 0 {
-		if waited := time.Since(l.calls[0].since); waited < l.longestWait {
-			l.arm(l.longestWait - waited)
-		} else if calls = l.dequeue(); len(calls) > 0 {
-			l.underWay++
+	if len(q.calls) > 0 {
+		if waited := time.Since(q.calls[0].since); waited < q.longestWait {
+			q.arm(q.longestWait - waited)
+		} else if calls = q.dequeue(); len(calls) > 0 {
+			q.underWay++
 		}
 	}
-	if len(l.calls) > 0 {
-		l.arm(l.longestWait)
+	if len(q.calls) > 0 {
+		q.arm(q.longestWait)
 	}
-	l.dropIfIdle()
-	l.mu.Unlock()
-	l.dispatch(calls)
+	q.dropIfIdle()
+	q.mu.Unlock()
+	q.dispatch(calls)
 }
 
 // dropIfIdle gives the queue up if it is idle. The caller holds mu.
-func (l *queue[W]) dropIfIdle() {
-	if l.unused != nil && l.isIdle() {
-		l.unused(l)
+func (q *queue[W]) dropIfIdle() {
+	if q.unused != nil && q.isIdle() {
+		q.unused(q)
 	}
 }
 
 // leave ends a batch, or a call that went by itself. Calls that wait become the next batch, which a
 // goroutine of its own dispatches: the caller has its answer.
-func (l *queue[W]) leave() {
-	if calls := l.next(); len(calls) > 0 {
-		go l.dispatch(calls)
+func (q *queue[W]) leave() {
+	if calls := q.next(); len(calls) > 0 {
+		go q.dispatch(calls)
 	}
 }
 
 // next ends a batch, and returns the calls of the next one.
-func (l *queue[W]) next() []*queued[W] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.underWay <= batchesMost {
-		if calls := l.dequeue(); len(calls) > 0 {
+func (q *queue[W]) next() []*queued[W] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.underWay <= batchesMost {
+		if calls := q.dequeue(); len(calls) > 0 {
 			return calls
 		}
 	}
-	l.underWay--
-	l.dropIfIdle()
+	q.underWay--
+	q.dropIfIdle()
 	return nil
 }
 
 // dequeue removes the calls of one batch from those that wait, and drops those whose callers have left. The
 // caller holds mu.
-func (l *queue[W]) dequeue() (calls []*queued[W]) {
-	if len(l.calls) == 0 {
+func (q *queue[W]) dequeue() (calls []*queued[W]) {
+	if len(q.calls) == 0 {
 		return nil
 	}
 	f, n := &batch{}, 0
-	for _, c := range l.calls {
+	for _, c := range q.calls {
 		if len(calls) == batchMost {
 			break
 		}
@@ -154,16 +154,16 @@ func (l *queue[W]) dequeue() (calls []*queued[W]) {
 			calls = append(calls, c)
 		}
 	}
-	left := copy(l.calls, l.calls[n:])
-	clear(l.calls[left:])
-	l.calls = l.calls[:left]
+	left := copy(q.calls, q.calls[n:])
+	clear(q.calls[left:])
+	q.calls = q.calls[:left]
 	return calls
 }
 
 // dispatch sends a batch, and then those that have waited meanwhile, until there are none.
-func (l *queue[W]) dispatch(calls []*queued[W]) {
-	for ; len(calls) > 0; calls = l.next() {
-		l.sendBatch(calls)
+func (q *queue[W]) dispatch(calls []*queued[W]) {
+	for ; len(calls) > 0; calls = q.next() {
+		q.sendBatch(calls)
 		for _, c := range calls {
 			c.done <- struct{}{}
 		}
@@ -173,29 +173,29 @@ func (l *queue[W]) dispatch(calls []*queued[W]) {
 // dispatchAll has calls sent together: at once if a batch may begin, else with those that wait. Their
 // callers have to wait. If here is true, the goroutine may send them itself, and returns when they have
 // come back.
-func (l *queue[W]) dispatchAll(calls []*queued[W], here bool) {
-	switch free := l.beginBatch(calls); {
+func (q *queue[W]) dispatchAll(calls []*queued[W], here bool) {
+	switch free := q.beginBatch(calls); {
 	case free && here:
-		l.sendBatch(calls)
+		q.sendBatch(calls)
 		for _, c := range calls {
 			c.done <- struct{}{}
 		}
-		l.leave()
+		q.leave()
 	case free:
-		go l.dispatch(calls)
+		go q.dispatch(calls)
 	}
 }
 
 // beginBatch begins a batch of the calls if fewer than batchesMost are under way, or has them wait.
-func (l *queue[W]) beginBatch(calls []*queued[W]) (free bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.underWay >= batchesMost {
-		l.calls = append(l.calls, calls...)
-		l.arm(l.longestWait)
+func (q *queue[W]) beginBatch(calls []*queued[W]) (free bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.underWay >= batchesMost {
+		q.calls = append(q.calls, calls...)
+		q.arm(q.longestWait)
 		return false
 	}
-	l.underWay++
+	q.underWay++
 	f := &batch{}
 	for _, c := range calls {
 		c.batch = f
@@ -204,7 +204,7 @@ func (l *queue[W]) beginBatch(calls []*queued[W]) (free bool) {
 }
 
 // sendBatch sends the calls. A panic, as of a hook of the application, is their error.
-func (l *queue[W]) sendBatch(calls []*queued[W]) {
+func (q *queue[W]) sendBatch(calls []*queued[W]) {
 	defer func() {
 		if value := recover(); value != nil {
 			for _, c := range calls {
@@ -212,7 +212,7 @@ func (l *queue[W]) sendBatch(calls []*queued[W]) {
 			}
 		}
 	}()
-	l.send(calls)
+	q.send(calls)
 }
 
 // contextOf returns a context for the calls of a batch. It lasts until the last of theirs ends:
@@ -241,9 +241,9 @@ func (c *queued[W]) ends() time.Time {
 }
 
 // reuse takes back an answered call without references.
-func (l *queue[W]) reuse(c *queued[W]) {
-	*c = queued[W]{queue: l, done: c.done}
-	l.spare.Put(c)
+func (q *queue[W]) reuse(c *queued[W]) {
+	*c = queued[W]{queue: q, done: c.done}
+	q.spare.Put(c)
 }
 
 // wait returns what came back for the call, or, where it has left, an error when its time ends.
