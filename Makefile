@@ -5,7 +5,7 @@ TESTFLAGS     ?=
 TESTARGS      ?=
 PACKAGES      ?=
 BENCHFLAGS    ?=
-GOLANGCI_LINT ?= $(CURDIR)/scripts/golangci-lint
+GOLANGCI_LINT ?= $(CURDIR)/.ci/golangci-lint
 GOVULNCHECK   ?= $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # make lint has govet.
 GO_TEST        = $(GO) test -vet=off -shuffle=on -count=1 -p $(PARALLEL) $(TESTFLAGS)
@@ -15,14 +15,14 @@ PARALLEL ?= 3
 
 # The nested modules: all folders with a go.mod of their own, and which of them are released.
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
-RELEASED := echov5mw observe/gatehouseotel observe/gatehouseprom
+RELEASED := adapters/echov5mw ops/observe/gatehouseotel ops/observe/gatehouseprom
 
 # The modules that make test leaves to CI: docs/testing.md says why.
 LEFT_TO_CI := examples/production/checks proofs/bench
 TESTED      = $(if $(GATEHOUSE_ALL),$(MODULES),$(filter-out $(LEFT_TO_CI),$(MODULES)))
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw ./internal/conformance ./examples/exports
+SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw ./internal/testkit/conformance ./examples/exports
 
 # The parts of make soak. Each of them is a target. Most have no race detector, with which they take more than twice
 # as long: make race has it for all tests in their short versions. A timeout is for a test that hangs, not for a slow
@@ -30,7 +30,7 @@ SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw .
 SOAKS := soak-guards soak-lives soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
 
 # The package whose tests are not built with -race: its doc.go says why.
-UNRACED := ./internal/simulation
+UNRACED := ./internal/testkit/simulation
 
 # The packages that make race tests. CI leaves out programs, examples and pages.
 RACED ?= ./...
@@ -72,7 +72,7 @@ all: export GATEHOUSE_ALL = 1
 all: test ## run all tests, as CI does
 
 test-servers: ## run the tests against the redis-server or valkey-server of each folder in DIRS
-	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" scripts/test-servers $(DIRS)
+	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" .ci/test-servers $(DIRS)
 
 race: redis ## run the tests under the race detector
 	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)),$(RACED))
@@ -85,7 +85,7 @@ soak-guards: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=2h $(SOAKED)
 
 soak-lives: redis # sequences of up to seven events; as many of a length as EXPLORE_MOST says
-	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=3h ./internal/lives
+	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=3h ./internal/testkit/lives
 
 soak-simulation: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h $(UNRACED)
@@ -94,7 +94,7 @@ soak-unshared: redis # not long, so with the race detector: calls that are not s
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=1h -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
 
 soak-echov5mw: redis
-	cd echov5mw && GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h -run 'TestConformance/.*/nothing_is_left_over' .
+	cd adapters/echov5mw && GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h -run 'TestConformance/.*/nothing_is_left_over' .
 
 soak-orders: redis
 	cd examples/orders && GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h ./...
@@ -113,7 +113,7 @@ lint: ## run the linters
 	@$(call in-each,. $(MODULES),$(GOLANGCI_LINT) run ./...)
 
 vulnerabilities: ## look for known vulnerabilities in what the modules call (needs vuln.go.dev)
-	@GOVULNCHECK="$(GOVULNCHECK)" scripts/vulnerabilities $(MODULES)
+	@GOVULNCHECK="$(GOVULNCHECK)" .ci/vulnerabilities $(MODULES)
 
 tidy: ## check that each go.mod and go.sum is tidy
 	@$(call in-each,. $(MODULES),$(GO) mod tidy -diff)
@@ -127,20 +127,20 @@ cover: redis ## measure what the tests cover; fail below 85 %
 	@counters=$$(mktemp -d) && trap 'rm -rf "$$counters"' EXIT && \
 	$(MAKE) --no-print-directory all TESTARGS="-args -test.gocoverdir=$$counters" \
 	  TESTFLAGS="$(TESTFLAGS) -coverpkg=github.com/gatehouse-go/gatehouse/..." && \
-	scripts/coverage "$$counters"
+	.ci/coverage "$$counters"
 
 bench: ## measure beside others (half an hour), and write proofs/bench/results
-	@scripts/install-test-programs wrk
+	@.ci/install-test-programs wrk
 	cd proofs/bench && mkdir -p results && GATEHOUSE_REQUIRE_REDIS=1 $(GO) test -run '^TestReport$$' -v -count=1 -timeout=60m -args -out results $(BENCHFLAGS)
 
 release-check: redis ## get, build and run all modules as users will (from the tags: TAGS=1)
-	@cd scripts/release-check && GO=$(GO) $(GO) run . $(if $(TAGS),-tags) $(RELEASED)
+	@cd proofs/release-check && GO=$(GO) $(GO) run . $(if $(TAGS),-tags) $(RELEASED)
 
 release-prepare: ## set VERSION and the date, and freeze the scripts
-	@VERSION=$(VERSION) DATE=$(DATE) RELEASED="$(RELEASED)" scripts/release prepare
+	@VERSION=$(VERSION) DATE=$(DATE) RELEASED="$(RELEASED)" .ci/release prepare
 
 release: ## check, build and tag VERSION, without pushing it (docs/releasing.md)
-	@VERSION=$(VERSION) DATE=$(DATE) SKIP_CI=$(SKIP_CI) RELEASED="$(RELEASED)" scripts/release
+	@VERSION=$(VERSION) DATE=$(DATE) SKIP_CI=$(SKIP_CI) RELEASED="$(RELEASED)" .ci/release
 
 redis: # install what the tests start, where that can be done
-	@scripts/install-test-programs
+	@.ci/install-test-programs

@@ -15,8 +15,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestASmallPoolIsEnoughForSharedCalls: with a PoolSize of 4, 128 callers each of a limit, a poll and a sale

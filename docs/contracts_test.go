@@ -96,7 +96,8 @@ func TestTheTrackRecordShowsEachDefectMended(t *testing.T) {
 // that only it may import: those of cmd/gatehouse have a program each.
 func functionsOf(t *testing.T, folder string) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.go")) // internal/conformance has tests in other files
+	// internal/testkit/conformance has tests in other files.
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
-	"github.com/gatehouse-go/gatehouse/operator"
+	"github.com/gatehouse-go/gatehouse/ops/operator"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 

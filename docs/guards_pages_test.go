@@ -13,7 +13,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/everyguard"
 )
 
 // guardPages are the pages of docs/guards, with what they have to know of the code: structs of options, as
@@ -32,7 +32,7 @@ var guardPages = map[string]struct {
 	"semaphore":    {[]string{"core/semaphore.Options"}, "semaphore"},
 	"lock":         {[]string{"core/lock.Options"}, "lock"},
 	"delay":        {[]string{"core/delay.Options", "core/delay.WorkOptions"}, ""},
-	"deferred":     {[]string{"deferred.Options"}, ""},
+	"deferred":     {[]string{"pipeline/deferred.Options"}, ""},
 	"waiting-room": {[]string{"core/waitingroom.Options"}, "waitingroom"},
 	"budget":       {[]string{"core/budget.Options", "core/budget.Limit"}, "budget"},
 }

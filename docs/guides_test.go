@@ -15,9 +15,9 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/deferred"
-	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/everyguard"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/pipeline/deferred"
 )
 
 // TestTheGuideKnowsTheAnswers: the table of reasons and statuses is the one that is answered by.

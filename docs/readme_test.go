@@ -82,15 +82,15 @@ func TestTheTableOfResultsHasMeasuredFigures(t *testing.T) {
 	}
 }
 
-// TestREADMEShowsTheCoverageThatCIEnforces: the badge has the figure below which scripts/coverage fails.
+// TestREADMEShowsTheCoverageThatCIEnforces: the badge has the figure below which .ci/coverage fails.
 func TestREADMEShowsTheCoverageThatCIEnforces(t *testing.T) {
-	enforced := regexp.MustCompile(`\$2 < (\d+) `).FindStringSubmatch(read(t, "scripts/coverage"))
+	enforced := regexp.MustCompile(`\$2 < (\d+) `).FindStringSubmatch(read(t, ".ci/coverage"))
 	if enforced == nil {
-		t.Fatal("scripts/coverage has no figure below which it fails")
+		t.Fatal(".ci/coverage has no figure below which it fails")
 	}
 	for _, file := range readmes {
 		if !strings.Contains(read(t, file), "/badge/coverage-%E2%89%A5%20"+enforced[1]+"%25-") {
-			t.Errorf("the badge of %s does not have the %s %% of scripts/coverage", file, enforced[1])
+			t.Errorf("the badge of %s does not have the %s %% of .ci/coverage", file, enforced[1])
 		}
 	}
 }

@@ -3,7 +3,7 @@ package echomw_test
 import (
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 )
 
 func TestHalfClosedConnectionIsCounted(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 )
 
 // TestAnswersBehindGinsMiddlewareStand: whoever got a yes has it, and nobody else has.

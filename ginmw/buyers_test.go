@@ -20,9 +20,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/ginmw"
-	"github.com/gatehouse-go/gatehouse/internal/conformance"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/internal/saletest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/saletest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/spoofing"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/spoofing"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

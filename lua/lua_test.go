@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/internal/everyscript"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
 	"github.com/gatehouse-go/gatehouse/lua/internal/shared"
 )

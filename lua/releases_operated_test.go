@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // budgets: together the sides admit what user and organisation may, and each knows what the other gives back,

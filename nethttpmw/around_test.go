@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 
-	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 )
 
 // TestAnswersBehindChisMiddlewareStand: chi's Timeout around a handler that was slower oversold.

@@ -17,7 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
-	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/everyguard"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"

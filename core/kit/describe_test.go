@@ -12,7 +12,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/everyguard"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/everyguard"
 )
 
 // TestEveryGuardDescribesItself: everyguard knows each package below core that registers guards, and each

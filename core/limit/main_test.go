@@ -3,7 +3,7 @@ package limit
 import (
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // process is what the test binary does in place of its tests, if a test has started it; or nil.

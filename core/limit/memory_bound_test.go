@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 )
 
 // TestMemoryKeepsAsManyActorsAsItWasTold: parts of the store were full before the whole was, and forgot

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 )
 
 // whenSet returns the time that time.Now would return, had somebody set the wall clock by so many seconds:

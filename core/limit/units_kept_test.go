@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestAUnitThatHasLeftNeverCountsAgain: an attempt that was admitted since has noted it. Whether a longer

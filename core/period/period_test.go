@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 )
 
 // zones lists time zones with unusual changes: at midnight, across midnight, by half an hour, in winter,

@@ -5,7 +5,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 )
 
 // TestACallAllocatesLittleMoreThanItsCommand: a call made 18 objects, with the command and its reply. Of the

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/internal/salemodel"
-	"github.com/gatehouse-go/gatehouse/internal/saletest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/salemodel"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/saletest"
 )
 
 // What follows holds for sales of several buckets as well: see core/seckill/buckets.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // auditOf reads a whole audit stream, a given number of events at a time.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // memory returns the bytes of all keys of a poll.

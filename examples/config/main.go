@@ -22,10 +22,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/embedded"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // newApp mounts the rules of a file, and follows the file until ctx ends.

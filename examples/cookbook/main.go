@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/embedded"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/autocomplete"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/deque"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/market"

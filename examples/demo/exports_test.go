@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestThePageShowsExportsThatRun: two run at a time, and the third is refused. Who leaves gives the permit

@@ -17,7 +17,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // expected has the output of each example, in order.

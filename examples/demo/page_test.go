@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestThePageLoadsNothingFromElsewhere: the page works without the Internet, and its policy says so.

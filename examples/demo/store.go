@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	own "github.com/gatehouse-go/gatehouse/embedded"
+	own "github.com/gatehouse-go/gatehouse/core/embedded"
 )
 
 // store is the demo's Redis: one inside the process, or that of REDIS_URL.

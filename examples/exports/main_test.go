@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/deferred"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/pipeline/deferred"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

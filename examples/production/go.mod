@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/gatehouse-go/gatehouse v0.1.0
-	github.com/gatehouse-go/gatehouse/observe/gatehouseprom v0.1.0
+	github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom v0.1.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/redis/go-redis/v9 v9.22.0
 )
@@ -27,5 +27,5 @@ require (
 
 replace (
 	github.com/gatehouse-go/gatehouse => ../..
-	github.com/gatehouse-go/gatehouse/observe/gatehouseprom => ../../observe/gatehouseprom
+	github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom => ../../ops/observe/gatehouseprom
 )

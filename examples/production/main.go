@@ -34,7 +34,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
-	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
+	"github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom"
 )
 
 // drainTime is how long the process waits for settlements after the last request. With SHUTDOWN_TIMEOUT and

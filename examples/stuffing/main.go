@@ -29,7 +29,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/embedded"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 )
 
 func main() {

@@ -3,7 +3,7 @@ package leases_test
 import (
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/echomw"
-	"github.com/gatehouse-go/gatehouse/internal/conformance"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 

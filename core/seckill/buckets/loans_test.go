@@ -16,10 +16,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
-	"github.com/gatehouse-go/gatehouse/internal/salemodel"
-	"github.com/gatehouse-go/gatehouse/internal/saletest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/salemodel"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/saletest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 

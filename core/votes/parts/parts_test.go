@@ -18,8 +18,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestVotesInPartsUseAllMasters: the parts of one poll are spread over all masters, about evenly, and every

@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/internal/recipetest"
 	"github.com/gatehouse-go/gatehouse/examples/cookbook/status"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

@@ -5,7 +5,7 @@ go 1.26.7
 require (
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/gatehouse-go/gatehouse v0.1.0
-	github.com/gatehouse-go/gatehouse/observe/gatehouseprom v0.1.0
+	github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.1
 	github.com/prometheus/prometheus v0.316.0
@@ -66,5 +66,5 @@ require (
 
 replace (
 	github.com/gatehouse-go/gatehouse => ../../..
-	github.com/gatehouse-go/gatehouse/observe/gatehouseprom => ../../../observe/gatehouseprom
+	github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom => ../../../ops/observe/gatehouseprom
 )

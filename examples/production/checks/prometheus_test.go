@@ -23,7 +23,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/observe/gatehouseprom"
+	"github.com/gatehouse-go/gatehouse/ops/observe/gatehouseprom"
 )
 
 const root = "../../.."

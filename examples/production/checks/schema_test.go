@@ -11,7 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gatehouse-go/gatehouse/config"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // replacements are put in the place of each value of a good file.
@@ -22,11 +22,11 @@ var replacements = []any{
 // TestSchemaAgreesWithTheReader: an editor that follows the schema marks nothing that the reader takes. The
 // files are those of the documentation, and the same with one thing changed.
 func TestSchemaAgreesWithTheReader(t *testing.T) {
-	schema, err := jsonschema.NewCompiler().Compile("../../../config/schema.json")
+	schema, err := jsonschema.NewCompiler().Compile("../../../ops/config/schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{read(t, "../../config/rules.yaml")}
+	files := []string{read(t, "../../ops/config/rules.yaml")}
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```")
 	for _, block := range blocks.FindAllStringSubmatch(read(t, "../../../docs/config.md"), -1) {
 		files = append(files, block[1])
@@ -96,7 +96,7 @@ func change(value any, set func(any), path string, both func(what string)) {
 
 // TestSchemaMarksUnknownFields: a field that is misspelled is marked where it stands.
 func TestSchemaMarksUnknownFields(t *testing.T) {
-	schema, err := jsonschema.NewCompiler().Compile("../../../config/schema.json")
+	schema, err := jsonschema.NewCompiler().Compile("../../../ops/config/schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}

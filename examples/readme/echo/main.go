@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	ratelimit "github.com/gatehouse-go/gatehouse/echomw"
-	"github.com/gatehouse-go/gatehouse/embedded"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/labstack/echo/v4"
 )

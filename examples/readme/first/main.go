@@ -8,7 +8,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/embedded"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gin-gonic/gin"
 )

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/examples/internal/readme"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // asCommand is the variable with which the test binary runs as the command itself.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {

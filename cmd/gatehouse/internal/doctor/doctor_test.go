@@ -22,7 +22,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
-	"github.com/gatehouse-go/gatehouse/config"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // Check is the command check.

@@ -19,12 +19,12 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/connect"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/attack"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )

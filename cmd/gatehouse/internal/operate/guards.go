@@ -14,9 +14,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/connect"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // guardFlags are the flags that say which guard of which Redis is meant.

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
-	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // The commands of this package, but for [Sale].

@@ -12,13 +12,13 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
-	"github.com/gatehouse-go/gatehouse/control"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, Peek, Reset, Tally, Sale, Control) }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/accesslog"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // plan is which rules of a file the fields of a log can decide, and under which limits they are tried.

@@ -16,13 +16,13 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/accesslog"
-	"github.com/gatehouse-go/gatehouse/internal/guardtest"
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, Command) }
@@ -293,7 +293,7 @@ rules:
 // -key that the replay asked for ended it with a panic.
 func TestReplayKnowsTheKeyFunctionsOfFiles(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../../config/schema.json")
+	data, err := os.ReadFile("../../../../ops/config/schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}

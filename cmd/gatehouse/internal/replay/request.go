@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/internal/accesslog"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // options returns the options with which the file is read.

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
-	"github.com/gatehouse-go/gatehouse/config"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 )
 
 // Functions has the flags that name what programs add to their files (config.WithKey, config.WithCost). The

@@ -1,0 +1,49 @@
+package echov5mw_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/gatehouse-go/gatehouse/adapters/echov5mw"
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline"
+)
+
+// changing is a source whose pipeline a test changes.
+type changing struct {
+	atomic.Pointer[pipeline.Pipeline]
+}
+
+func (c *changing) Pipeline() *pipeline.Pipeline { return c.Load() }
+
+// TestFollowedRulesChange: a route that was mounted once passes the rules of the moment.
+func TestFollowedRulesChange(t *testing.T) {
+	gate := core.NewMemory()
+	var rules changing
+	change := func(name string, most int64) {
+		guard := limit.NewFixedWindow(gate, name, limit.PerHour(most))
+		rules.Store(pipeline.New(pipeline.Rule{Guard: guard, Who: keyfuncs.IP()}))
+	}
+	change("first", 1)
+	app := echo.New()
+	app.GET("/", func(c *echo.Context) error { return c.String(200, "hello") }, echov5mw.Follow(&rules))
+	want := func(statuses ...int) {
+		t.Helper()
+		for _, status := range statuses {
+			w := httptest.NewRecorder()
+			app.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			if w.Code != status {
+				t.Errorf("got %d, want %d", w.Code, status)
+			}
+		}
+	}
+	want(200, 429)
+	change("second", 2)
+	want(200, 200, 429)
+}

@@ -1,0 +1,21 @@
+module github.com/gatehouse-go/gatehouse/adapters/echov5mw
+
+go 1.25.0
+
+replace github.com/gatehouse-go/gatehouse => ../../
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/gatehouse-go/gatehouse v0.1.0
+	github.com/labstack/echo/v5 v5.3.1
+	github.com/redis/go-redis/v9 v9.22.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/yuin/gopher-lua v1.1.2 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+)

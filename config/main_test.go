@@ -1,9 +1,0 @@
-package config_test
-
-import (
-	"testing"
-
-	"github.com/gatehouse-go/gatehouse/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }

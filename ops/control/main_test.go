@@ -1,0 +1,9 @@
+package control
+
+import (
+	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

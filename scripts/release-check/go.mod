@@ -1,5 +1,0 @@
-module github.com/gatehouse-go/gatehouse/scripts/release-check
-
-go 1.25.0
-
-require golang.org/x/mod v0.36.0
