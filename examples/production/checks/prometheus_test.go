@@ -346,7 +346,7 @@ func TestDashboardsQueriesAreRight(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	text := read(t, root+"/observe/gatehouseprom/dashboard.json")
+	text := read(t, root+"/ops/observe/gatehouseprom/dashboard.json")
 	if err := json.Unmarshal([]byte(text), &dashboard); err != nil || len(dashboard.Panels) < 10 {
 		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
 	}

@@ -26,7 +26,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{read(t, "../../ops/config/rules.yaml")}
+	files := []string{read(t, "../../config/rules.yaml")}
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```")
 	for _, block := range blocks.FindAllStringSubmatch(read(t, "../../../docs/config.md"), -1) {
 		files = append(files, block[1])
