@@ -48,7 +48,7 @@ func consumers(release []released) []consumer {
 	} {
 		c := consumer{
 			name:    start.dir,
-			gets:    []string{root.Path, root.Path + "/" + start.adapter, root.Path + "/embedded"},
+			gets:    []string{root.Path, root.Path + "/" + start.adapter, root.Path + "/core/embedded"},
 			files:   []string{start.dir + "/main.go"},
 			program: true,
 			most:    start.most,

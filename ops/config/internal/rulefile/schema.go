@@ -3,7 +3,8 @@ package rulefile
 //go:generate go test -run ^TestSchemaIsThatOfTheFile$ -write
 
 // fileSchema returns the JSON Schema of files (draft 2020-12), for editors: ops/config/schema.json. It is
-// made of the tables that read files, so it knows the same fields. Reading demands more, such as names that exist.
+// made of the tables that read files, so it knows the same fields. Reading demands more, such as names that
+// exist.
 func fileSchema() schema {
 	properties := schema{}
 	for _, s := range sections() {
