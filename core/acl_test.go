@@ -44,6 +44,8 @@ import (
 // TestACLLinesAreWhatTheGuardsNeed: each block of ACL lines in docs/running-on.md allows what it is for, and
 // nothing else. A user runs all operations of the block. What ACL LOG denied is then allowed, until nothing
 // is denied. That, and the commands of the scripts, must be the block.
+//
+// Promise: The ACL lines of [running-on.md](running-on.md) allow what the guards do, and nothing else.
 func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 	t.Parallel()
 	page := readACLPage(t)

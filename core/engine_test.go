@@ -27,6 +27,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
+// Promise: A set-up mistake panics with the remedy.
 func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	engine := func() *core.Engine { return core.New(guardtest.NoClient{}) }
 	for text, mistake := range map[string]func(){
@@ -133,6 +134,7 @@ func TestSetUpMistakesPanicWithTheRemedy(t *testing.T) {
 	}
 }
 
+// Promise: No constructor talks to Redis.
 func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	e := core.New(guardtest.NoClient{})
 	for name, k := range limitKinds {
@@ -150,6 +152,7 @@ func TestConstructorsDoNotTalkToRedis(t *testing.T) {
 	idempotency.New(e, "i", idempotency.Options{})
 }
 
+// Promise: Guards of different names share nothing.
 func TestGuardsWithDifferentNamesShareNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		e := guardtest.NewEngine(b)
@@ -275,6 +278,7 @@ func closing(t *testing.T, c closer) script.Client {
 	return c
 }
 
+// Promise: A script that a server does not know is sent with the call.
 func TestScriptFlushIsInvisible(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		flush := func() {

@@ -13,25 +13,6 @@ import (
 // heldByATest is a row that ends with the name of a test, as `folder/TestName`.
 var heldByATest = regexp.MustCompile("`[\\w/]+/(Test|Fuzz|Example)\\w+` *\\|$")
 
-// TestContractsNameTestsThatExist: each test that docs/contracts.md names, as `folder/TestName`, exists in that
-// folder, and each promise of its tables names one.
-func TestContractsNameTestsThatExist(t *testing.T) {
-	page := read(t, "docs/contracts.md")
-	namedTestsExist(t, page, 50)
-	tables := regexp.MustCompile(`(?m)^\| promise \| held by \|\n\|---\|---\|\n((?:\|.*\n)+)`).
-		FindAllStringSubmatch(page, -1)
-	if len(tables) < 10 {
-		t.Fatalf("found only %d tables", len(tables))
-	}
-	for _, table := range tables {
-		for _, row := range strings.Split(strings.TrimSpace(table[1]), "\n") {
-			if !heldByATest.MatchString(row) {
-				t.Errorf("no test holds this promise: %s", row)
-			}
-		}
-	}
-}
-
 // namedTestsExist fails for each test that a page names, as `folder/TestName`, and that folder does not have.
 func namedTestsExist(t *testing.T, page string, atLeast int) {
 	t.Helper()

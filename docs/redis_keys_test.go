@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 
 // TestEveryKeyIsInThePage: docs/redis-keys.md names every key that the guards make, with its type, and no
 // other.
+//
+// Promise (Every guard): Every key expires, begins with the prefix, and is in [redis-keys.md](redis-keys.md).
 func TestEveryKeyIsInThePage(t *testing.T) {
 	page := keysOfThePage(t)
 	b := redistest.Single(t)

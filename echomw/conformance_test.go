@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
+// Promise: Each framework mounts the operators' page behind its own login.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
 		Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }})

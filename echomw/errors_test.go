@@ -18,6 +18,8 @@ import (
 
 // TestErrorsCountAsEchoAnswersThem: echo's own error handler recognizes an HTTPError only unwrapped, and
 // prefers one inside it.
+//
+// Promise (Endings): In echo, the answer of the HTTPErrorHandler counts.
 func TestErrorsCountAsEchoAnswersThem(t *testing.T) {
 	for name, err := range map[string]error{
 		"wrapped":  fmt.Errorf("login: %w", echo.ErrUnauthorized),

@@ -266,6 +266,9 @@ func (m *market) wantSettled(sale seckill.Sale) seckill.Status {
 
 // TestACrowdOfBuyers: exactly the stock is sold, and winners who ask again get the same yes, during the
 // race and after it.
+//
+// Promise (Endings): A replay of a finished operation does not run the handler. A crowd with one key makes
+// one order.
 func TestACrowdOfBuyers(t *testing.T) {
 	for _, c := range markets {
 		t.Run(c.name, func(t *testing.T) {
@@ -323,6 +326,8 @@ func TestACrowdOfBuyers(t *testing.T) {
 
 // TestACrowdOfBuyersAndFaults: some replies are lost, handlers fail and panic, clients hang up, and some who
 // are to pay later never do. When their holds expire, every unit is accounted for and every promise is kept.
+//
+// Promise (Seckill): Crowds of buyers, directly or through an adapter, never oversell.
 func TestACrowdOfBuyersAndFaults(t *testing.T) {
 	for _, c := range markets {
 		t.Run(c.name, func(t *testing.T) {

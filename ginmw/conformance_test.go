@@ -21,6 +21,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
+// Promise (Lock): A request holds its lock until its handler has returned. Its context has the fence, and
+// ends with `lock.ErrLost` when the lock is lost.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP, Slash: conformance.SlashSplits,
 		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})

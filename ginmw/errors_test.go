@@ -16,6 +16,8 @@ import (
 
 // TestErrorsThatAnOuterMiddlewareAnswersCount: gin's handlers hand errors to c.Error, and a middleware
 // outside answers them after the rules have been settled.
+//
+// Promise (Endings): In gin, an error counts as the outer middleware answers it.
 func TestErrorsThatAnOuterMiddlewareAnswersCount(t *testing.T) {
 	votes := votes.New(newGate(t), "poll", votes.Options{})
 	engine := gin.New()

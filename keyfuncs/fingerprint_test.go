@@ -24,6 +24,8 @@ func fingerprintOf(t *testing.T, r *http.Request) string {
 }
 
 // TestAPrefixThatWasStrippedCounts: /beta/orders got the answer of /acme/orders.
+//
+// Promise: A prefix that was stripped from the path counts in a `Fingerprint`.
 func TestAPrefixThatWasStrippedCounts(t *testing.T) {
 	found := map[string]string{}
 	for _, target := range []string{"/acme/orders", "/beta/orders", "/acme/orders?a=1", "/acme/orders?a=2"} {
@@ -42,6 +44,9 @@ func TestAPrefixThatWasStrippedCounts(t *testing.T) {
 
 // TestFingerprintTellsRequestsApart: each of these requests differs from the others, and equals itself when
 // it is sent again.
+//
+// Promise (Idempotency): Fingerprints tell requests apart by method, host, path as written, query and whole
+// body, or refuse with 413.
 func TestFingerprintTellsRequestsApart(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	seen := map[string]string{}

@@ -76,6 +76,8 @@ func TestJSONFindsAMember(t *testing.T) {
 
 // TestFormsAreLeftForTheHandler: Form had read the body, and handlers that read it themselves, or pass it on,
 // found it empty.
+//
+// Promise: Key functions leave the body for the handler, and read no more than they may.
 func TestFormsAreLeftForTheHandler(t *testing.T) {
 	for _, body := range []string{"choice=red&x=1", "choice=%zz", ""} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))

@@ -263,6 +263,8 @@ func FuzzList(f *testing.F) {
 }
 
 // TestAnOverlayLiesOverTheList: what the application changes below it is in force again when it ends.
+//
+// Promise (Control): Decisions lie over what the application changes in a list or a roll-out.
 func TestAnOverlayLiesOverTheList(t *testing.T) {
 	key := ""
 	l := keyfuncs.NewList(func(*keyfuncs.Request) (string, error) { return key, nil }, "ann", "10.0.0.0/8")

@@ -13,6 +13,8 @@ import (
 // TestADroppedForwardingHeaderMakesNoProxyTheClient: behind a proxy that appends to X-Forwarded-For and then
 // drops what Connection names, a client was taken for the proxy, and an allow list with the proxies' network
 // let it pass.
+//
+// Promise: A trusted proxy that names no client is not the client, unless `ProxyMayBeClient` says so.
 func TestADroppedForwardingHeaderMakesNoProxyTheClient(t *testing.T) {
 	trust := keyfuncs.TrustProxies("127.0.0.0/8")
 	who, lenient := keyfuncs.IP(trust), keyfuncs.IP(trust, keyfuncs.ProxyMayBeClient())

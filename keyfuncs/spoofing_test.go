@@ -35,6 +35,8 @@ func TestSpoofing(t *testing.T) {
 
 // TestSpoofedHeadersNeverMakeAnotherClient: whatever headers of the table a stranger sends, they count as if
 // they sent none.
+//
+// Promise: A stranger's forwarding headers change nothing.
 func TestSpoofedHeadersNeverMakeAnotherClient(t *testing.T) {
 	for name, fn := range spoofing.Functions() {
 		for _, c := range spoofing.Cases() {

@@ -11,6 +11,9 @@ import (
 )
 
 // TestAnswersBehindChisMiddlewareStand: chi's Timeout around a handler that was slower oversold.
+//
+// Promise (Endings): Behind timeouts and recoverers of chi, echo, gin and net/http, a client has a claim
+// exactly if it got a yes.
 func TestAnswersBehindChisMiddlewareStand(t *testing.T) {
 	conformance.KeepWhatIsAnswered(t,
 		conformance.Around{Name: "middleware.Timeout", Ends: true,

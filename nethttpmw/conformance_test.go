@@ -19,10 +19,13 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
+// Promise (Endings): The handler's status decides, whatever the connection or the context does. This holds
+// for each adapter.
 func TestConformanceOfServeMux(t *testing.T) {
 	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount, PerIP: perIP, First: true})
 }
 
+// Promise (Semaphore): A request holds its permit until its handler has returned, however it ends.
 func TestConformanceOfChi(t *testing.T) {
 	conformance.Run(t, conformance.Framework{Build: buildChi, Mount: mount, PerIP: perIP, Fast: true})
 }

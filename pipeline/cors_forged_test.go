@@ -65,6 +65,8 @@ func TestForgedPreflightsCountWhereTheRuleSaysSo(t *testing.T) {
 }
 
 // TestABannedClientsForgedPreflightRunsNoHandler: a preflight passed limits before their bans were asked.
+//
+// Promise: A banned client's forged preflight runs no handler behind the rule.
 func TestABannedClientsForgedPreflightRunsNoHandler(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		e := guardtest.NewEngine(b)

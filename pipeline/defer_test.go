@@ -88,6 +88,9 @@ func TestWhatIsNotStoredIsRefused(t *testing.T) {
 
 // TestRefusalsThatWaitingDoesNotHelpAreNotDeferred: those without a moment, operations that are in progress,
 // and those of who is banned.
+//
+// Promise (Deferred requests): Refusals without a moment, bans, outages and operations in progress are not
+// deferred.
 func TestRefusalsThatWaitingDoesNotHelpAreNotDeferred(t *testing.T) {
 	never := limited(core.ReasonOverLimit)
 	never.decision.RetryAfter = 0
@@ -148,6 +151,8 @@ func TestRulesThatShareADeferAskItOnce(t *testing.T) {
 }
 
 // TestWhetherARequestIsStoredIsUnknownInAnOutage: the policy of the rule decides.
+//
+// Promise (Deferred requests): If it is unknown whether an ID is stored, the rule's outage policy decides.
 func TestWhetherARequestIsStoredIsUnknownInAnOutage(t *testing.T) {
 	for policy, want := range map[core.Outage]int{
 		core.FailClosed: http.StatusServiceUnavailable, core.FailOpen: http.StatusOK,
@@ -180,6 +185,9 @@ func TestARequestThatRunsAgainIsNotStoredAgain(t *testing.T) {
 
 // TestRulesAroundADeferredRequestGiveBack: a 202 for a request that has not run confirmed the sale around it,
 // and became the outcome of its operation, which therefore never ran.
+//
+// Promise (Deferred requests): A 202 confirms no sale, and is no outcome of an operation: rules around give
+// back their claims.
 func TestRulesAroundADeferredRequestGiveBack(t *testing.T) {
 	for name, d := range map[string]*storing{"stored now": {stored: later}, "stored before": {known: later}} {
 		sale, kept := &fake{name: "sale", traits: core.Traits{Confirms: true}}, newKeeper("once", 100)

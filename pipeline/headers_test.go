@@ -165,6 +165,7 @@ func fieldsAreRight(t *rapid.T) {
 
 func blankRequest() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
 
+// Promise: RateLimit and RateLimit-Policy are what RFC 9651 reads.
 func TestFieldsAreWhatRFC9651Reads(t *testing.T) { rapid.Check(t, fieldsAreRight) }
 
 func FuzzFields(f *testing.F) { f.Fuzz(rapid.MakeFuzz(fieldsAreRight)) }

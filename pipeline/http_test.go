@@ -81,6 +81,7 @@ func TestEarlyHintsAloneAreSuccess(t *testing.T) {
 	}
 }
 
+// Promise (Endings): The first final status counts; informational answers do not.
 func TestTheFirstFinalStatusCounts(t *testing.T) {
 	guard := &fake{name: "own"}
 	h := nethttpmw.HTTP(ruleOf(guard))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

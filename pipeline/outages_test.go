@@ -33,6 +33,8 @@ func (unobserved) Observe(context.Context, core.Event) {}
 // TestPoliciesInEveryOutage sends requests to routes of each policy before, during and after each kind of
 // outage; in its course the breaker opens, and the answers stay what they are. A purchase that is under way
 // meanwhile is confirmed in the end.
+//
+// Promise (Outages): A rule handles an outage by its policy.
 func TestPoliciesInEveryOutage(t *testing.T) {
 	t.Parallel()
 	quietly(t)

@@ -139,6 +139,8 @@ func TestContextsWithoutRulesHaveNoDecisions(t *testing.T) {
 }
 
 // TestKeyFunctionsThatPanicGiveBack: the handler has not run, so what the rules before had taken goes back.
+//
+// Promise (Endings): A panic before the header gives back.
 func TestKeyFunctionsThatPanicGiveBack(t *testing.T) {
 	first := &fake{name: "first"}
 	second := ruleOf(&fake{name: "second"})

@@ -231,6 +231,8 @@ func TestAnswersThatOuterRulesDoNotGetAreNotKept(t *testing.T) {
 
 // TestClientsThatGoUnansweredKeepNoOutcome: this holds whatever Failed says. A rule that also kept answers of
 // failed requests answered retries with 499 for a day.
+//
+// Promise (Endings): An operation whose client went away unanswered keeps no outcome.
 func TestClientsThatGoUnansweredKeepNoOutcome(t *testing.T) {
 	for status, kept := range map[int]bool{0: false, http.StatusNotFound: true} {
 		guard := newKeeper("own", 10)

@@ -14,6 +14,8 @@ import (
 )
 
 // TestUnitsThatAreGivenBackCountAsLeft: after a failed request whose unit was given back, RateLimit said r=0.
+//
+// Promise: RateLimit counts units that a failed request gives back as left.
 func TestUnitsThatAreGivenBackCountAsLeft(t *testing.T) {
 	gate := core.NewMemory()
 	logins := pipeline.Rule{

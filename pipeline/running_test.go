@@ -102,6 +102,9 @@ func (p *loginPage) wantRefused(t *testing.T, w *httptest.ResponseRecorder, soon
 
 // TestRequestsThatRunAreNoReasonForABan: people of one address who logged in at once, all of them with the
 // right password, were banned, and told to come back in an hour.
+//
+// Promise (Bans): A refusal is no strike while another request of the client is under way in this process. Of
+// many refused at once, the last is.
 func TestRequestsThatRunAreNoReasonForABan(t *testing.T) {
 	const most, callers, rounds = 5, 30, 20
 	guards := map[string]func(gate *core.Engine) core.Guard{

@@ -40,6 +40,9 @@ func wantHeld(t *testing.T, g *semaphore.Guard, want int64) {
 
 // TestALimitAndASemaphoreCostOneRoundTrip, in either order: each was asked when the one in front had
 // answered.
+//
+// Promise: A semaphore without a Wait shares its neighbours' round trip while an eighth of its permits is
+// left. A flood that a limit refuses takes none.
 func TestALimitAndASemaphoreCostOneRoundTrip(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		p := newProcess(t, b, obeys, core.WithPrefix(fmt.Sprint(b.Prefix, obeys)))
@@ -155,6 +158,8 @@ func TestASemaphoreInsideTheProcessIsAskedInTurn(t *testing.T) {
 
 // TestABurstOfOneUserStarvesNobody: of 500 requests of one user at one moment 10 pass, and take nothing of
 // what nine others share with them. The conformance suite has it over HTTP.
+//
+// Promise: A burst of one user takes nothing from a limit that others share.
 func TestABurstOfOneUserStarvesNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := newProcess(t, b, true)

@@ -120,6 +120,9 @@ func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 
 // TestOutcomesOfAnOutageAreAllSettled: of 2,000 requests that ended within one outage of 4 s, 1,024 were
 // settled and the others forgotten.
+//
+// Promise (Endings): An outage loses no outcome. A claim that could not be confirmed is given back; an
+// operation is kept.
 func TestOutcomesOfAnOutageAreAllSettled(t *testing.T) {
 	const requests = 2000
 	synctest.Test(t, func(t *testing.T) {
@@ -158,6 +161,8 @@ func (g *away) Settle(ctx context.Context, d core.Decision, end core.Ending) err
 
 // TestNewClaimsAreRefusedBeforeOldOnesAreForgotten: when so many are under way that none could be
 // remembered, new ones are refused, and their guard is not even asked. Rate limits go on.
+//
+// Promise (Endings): New claims are refused before old ones are lost.
 func TestNewClaimsAreRefusedBeforeOldOnesAreForgotten(t *testing.T) {
 	places := make([]kit.Place, 0, core.PendingMost)
 	defer func() {
@@ -281,6 +286,8 @@ func blip(
 
 // TestSalesAreNotPromisedDuringABlip: the client is asked to try again, so the unit goes back and is there
 // for the retry.
+//
+// Promise (Endings): A sale that cannot be confirmed is not promised.
 func TestSalesAreNotPromisedDuringABlip(t *testing.T) {
 	t.Parallel()
 	var sale *seckill.Guard

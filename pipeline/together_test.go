@@ -191,6 +191,9 @@ func eachClient(t *testing.T, f func(t *testing.T, b redistest.Backend, obeys bo
 
 // TestThreeLimitsCostOneRoundTrip: each was asked when the one in front had answered. The same holds for what
 // a request gives back.
+//
+// Promise: Adjacent limits cost one round trip per master, and so do their refunds, while more than 1/8 of
+// each is left. Leased limits and other rules are asked in turn.
 func TestThreeLimitsCostOneRoundTrip(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		p := newProcess(t, b, obeys, core.WithPrefix(fmt.Sprint(b.Prefix, obeys)))
@@ -257,6 +260,9 @@ func TestListsAndShadowsAmongLimitsThatAreAskedTogether(t *testing.T) {
 
 // TestALaterLimitLeavesNoTraceWhereAnEarlierOneRefuses, although it was asked: the process expected the
 // earlier one to allow the request, and other processes had used it up.
+//
+// Promise: A limit behind one that refuses leaves no figures, events or strikes, although it was asked. Its
+// units come back exactly once.
 func TestALaterLimitLeavesNoTraceWhereAnEarlierOneRefuses(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		prefix := core.WithPrefix(fmt.Sprint(b.Prefix, obeys))
@@ -504,6 +510,8 @@ func (g *audited) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 // TestAGuardThatEmbedsALimitIsAskedByItsOwnCheck, also among limits: what it does there must not be skipped.
+//
+// Promise: The pipeline calls the own Check of an application's guard that embeds a limit.
 func TestAGuardThatEmbedsALimitIsAskedByItsOwnCheck(t *testing.T) {
 	b := redistest.Mini(t)
 	p := newProcess(t, b, true)

@@ -80,6 +80,8 @@ func TestUnderFitsTheLevelsOfTheGuard(t *testing.T) {
 
 // TestTheActorIsAPath: what is found of the levels, what is not, and what is malformed; and the rule is the one
 // that was mounted, whatever happens to its slice.
+//
+// Promise (Budget): Bans and roll-outs are of the whole path. A request without its organisation gets 400.
 func TestTheActorIsAPath(t *testing.T) {
 	for _, noKey := range []pipeline.NoKey{pipeline.NoKeyRefuse, pipeline.NoKeySkip} {
 		g, under := newLeveled(3), []keyfuncs.Func{orgHeader, func(r *keyfuncs.Request) (string, error) {

@@ -71,6 +71,8 @@ func (w *gzipWriter) Write(b []byte) (int, error) {
 
 // TestCompressedAnswersAreReplayedToWhoCanReadThem: an answer that a middleware inside the rule had
 // compressed was replayed to clients that did not ask for it.
+//
+// Promise (Idempotency): A compressed answer is replayed only to clients that accept its coding.
 func TestCompressedAnswersAreReplayedToWhoCanReadThem(t *testing.T) {
 	t.Parallel()
 	plain := strings.Repeat("order 1\n", 100)
@@ -144,6 +146,9 @@ func TestCompressedAnswersAreReplayedToWhoCanReadThem(t *testing.T) {
 
 // TestReplaysHaveTheFieldsOfTheAnswer: Vary, Link, Content-Disposition and the fields of CORS were dropped, and
 // then those by which a browser protects the page, so a replayed document ran without its sandbox.
+//
+// Promise (Idempotency): A replay has all header fields of its handler, except Set-Cookie and fields of one
+// response. If one cannot be kept, it has no body.
 func TestReplaysHaveTheFieldsOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	kept := map[string]string{
@@ -233,6 +238,8 @@ func TestAnswersAreNotReplayedWithoutAFieldThatCannotBeKept(t *testing.T) {
 }
 
 // TestAnswersThatBreakOffAreNotReplayed: a handler that writes less than it has promised has not answered.
+//
+// Promise (Idempotency): An answer is replayed whole or not at all.
 func TestAnswersThatBreakOffAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	app := nethttpmw.HTTP(onceOf(t))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
+// Promise: `PerIP` counts addresses, by headers of named proxies only, in each framework.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
 		Mount: func(rules ...echov5mw.Rule) { echov5mw.Echo(rules...) }})

@@ -66,6 +66,7 @@ func strikeOut(t *testing.T, g *Guard, a core.Attempt) {
 	}
 }
 
+// Promise: An actor refused more often than the options allow is banned. Bans double, and decay.
 func TestBansWhoIsRefusedTooOften(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -335,6 +336,8 @@ func TestBansAttack(t *testing.T) {
 
 // TestBansMakeFloodsCheap: 10,000 requests in 10 seconds cost the refusals up to the ban, and then one look
 // per second.
+//
+// Promise: A flood of a banned actor costs one look-up per second.
 func TestBansMakeFloodsCheap(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const requests, rate, refusals = 10_000, 5, 10
@@ -376,6 +379,8 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 }
 
 // TestUnbanIsSeenElsewhereWithinASecond, and so is a ban.
+//
+// Promise: Other processes see a ban and an unban within a second.
 func TestUnbanIsSeenElsewhereWithinASecond(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -68,6 +68,8 @@ func monthly(most int64, o Overage) []Limit {
 }
 
 // TestAllLevelsOrNone: what one level refuses counts at no other, and the answer names the level that binds.
+//
+// Promise: All levels fit, or nothing is taken.
 func TestAllLevelsOrNone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g, clock := newBudget(t, b, plan{"acme": hourly(5), "acme|dev": hourly(4), "acme|dev|ann": hourly(3),
@@ -91,6 +93,8 @@ func TestAllLevelsOrNone(t *testing.T) {
 }
 
 // TestNamesOfAPath: paths are apart whatever is in their names.
+//
+// Promise: An unknown path is refused. Paths are apart, whatever their names contain.
 func TestNamesOfAPath(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -151,6 +155,9 @@ func TestOneToEightLevels(t *testing.T) {
 
 // TestPeriodsOfABill: an upgrade keeps what was used, a downgrade refuses and refunds never go below zero; what
 // was metered is counted; a new month begins at zero.
+//
+// Promise: An upgrade in mid-period keeps the count, a downgrade refuses, and nothing goes below zero. A
+// clock set back gives nobody two periods.
 func TestPeriodsOfABill(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme": monthly(10, UpTo(20))}
@@ -196,6 +203,9 @@ func TestPeriodsOfABill(t *testing.T) {
 }
 
 // TestAlertsComeOncePerPeriod at 80 and 100 percent.
+//
+// Promise: Alerts come once per node, period, Max and percentage, unless their reply is lost. Redis remembers
+// the last four Max.
 func TestAlertsComeOncePerPeriod(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g, _ := newBudget(t, b, plan{"acme": monthly(10, Metered)})
@@ -221,6 +231,8 @@ func TestAlertsComeOncePerPeriod(t *testing.T) {
 }
 
 // TestEveryProcessObeysWithItsNextCall: overrides, pauses, and their ends.
+//
+// Promise: Each process obeys overrides and pauses with its next call. They end by themselves.
 func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme": append(hourly(1), monthly(5, Hard)...), "acme|dev|ann": hourly(9)}
@@ -315,6 +327,8 @@ func TestMistakesOfOperatorsAreTold(t *testing.T) {
 }
 
 // TestABurstOfOneStarvesNobody: whatever the order, over several processes.
+//
+// Promise: In a burst of one user, all attempts of other users that fit pass.
 func TestABurstOfOneStarvesNobody(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme": hourly(52), "acme||ann": hourly(10)}
@@ -347,6 +361,9 @@ func TestABurstOfOneStarvesNobody(t *testing.T) {
 
 // TestMeteredUnitsCountOnceUnderLostReplies: a check whose reply is lost is taken back, and one that arrives
 // after that takes nothing; endings that are sent again change nothing.
+//
+// Promise: In a period, a check whose reply is lost is taken back, unless 64 later calls of the same last
+// level came between. Endings count once, and are tried for two minutes.
 func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

@@ -21,6 +21,8 @@ func monthlyOn(day int) []Limit { return []Limit{{Max: 10, Period: period.Monthl
 
 // TestAMovedAnchorGivesNoSecondMax: a plan that moves its day, also twice, changes nothing until the period in
 // force ends. A refund goes to the period that was in force, and Restore counts in it.
+//
+// Promise: A period in force lasts until it ends, whatever the plan says. Refunds and Restore find it.
 func TestAMovedAnchorGivesNoSecondMax(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme": monthlyOn(10)}
@@ -102,6 +104,8 @@ func TestAnAlertBelongsToItsMax(t *testing.T) {
 
 // TestAnEndedPeriodIsExportedAsFinal once more than it was exported before: when the next one begins, and by
 // Ended for those who never come back.
+//
+// Promise: An ended period is exported as final when the next one begins, or after `Ended`.
 func TestAnEndedPeriodIsExportedAsFinal(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme|dev|ann": monthly(10, Hard), "acme|dev|bob": monthly(10, Hard)}
@@ -198,6 +202,8 @@ func TestAnEndingIsNotTriedAgainForLong(t *testing.T) {
 // TestAWindowThatOnlyRefusesIsNotForgotten: two releases run side by side. The older one has 50 a minute and
 // takes 41, the newer one has 50 in three minutes and is refused. However long that goes on, no three minutes
 // have more than 50 units when the newer one is admitted.
+//
+// Promise: A window that only refuses is not forgotten while its node has units.
 func TestAWindowThatOnlyRefusesIsNotForgotten(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(start)

@@ -54,6 +54,9 @@ func lose(t *testing.T, b redistest.Backend) {
 // TestABillSurvivesALossOfRedis: Redis is flushed in mid-month. The bill has what was exported before, the new
 // count has a First of its own and greater sequences, Compare tells which nodes lack what, and Restore, however
 // often it is repeated, makes decisions count it and no bill twice.
+//
+// Promise: After a loss of Redis in mid-period, exports have another count and greater sequences. `Compare`
+// returns the missing units; `Restore` makes decisions count them, and bills nothing twice.
 func TestABillSurvivesALossOfRedis(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := plan{"acme": monthly(100, Hard), "acme|dev|ann": monthly(60, Hard), "acme|dev|bob": monthly(60, Hard)}

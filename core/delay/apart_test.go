@@ -99,6 +99,9 @@ func TestTheTasksOfAKilledProcessComeAgainInTwoRounds(t *testing.T) {
 
 // TestOnePoisonCostsLogarithmicallyManyDeaths: among n tasks of a dead process, the one that kills each process
 // that runs it is alone after log2 n further deaths. All others are done by then, in their first try.
+//
+// Promise: Tasks that were taken back run apart from others, and in halves after each death. A task that
+// kills its process among n is alone after log2 n further deaths.
 func TestOnePoisonCostsLogarithmicallyManyDeaths(t *testing.T) {
 	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		for _, n := range []int{1, 2, 10, 32, 33} {
@@ -300,6 +303,8 @@ func (c *company) times(id string) int {
 
 // TestTasksThatRunForLongHoldUpNobody: a suspect waits for what runs, and what is due for a suspect, for the
 // length of a lease at most.
+//
+// Promise: Tasks that run apart hold up others for two leases at most, and take turns with them.
 func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks", delay.Options{Lease: time.Second})

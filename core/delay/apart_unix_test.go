@@ -67,6 +67,9 @@ func crashLoop(t *testing.T, b redistest.Backend, died *atomic.Int64) {
 
 // TestATaskThatKillsItsProcessTakesNoOtherAlong: a process dies of a task that ran beside nine others, and so
 // does each process that runs it again. The others are done, and that task is dead after its tries.
+//
+// Promise: A task that kills its process takes no other task down with it. It is dead after `MaxTries` of its
+// own.
 func TestATaskThatKillsItsProcessTakesNoOtherAlong(t *testing.T) {
 	for _, c := range []struct{ processes, poisons, others int }{{1, 1, 9}, {4, 1, 39}, {2, 6, 34}} {
 		t.Run(fmt.Sprintf("%d processes, %d poisons", c.processes, c.poisons), func(t *testing.T) {

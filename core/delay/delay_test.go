@@ -80,6 +80,8 @@ func wantErr(t *testing.T, err, want error) {
 	}
 }
 
+// Promise: Due tasks are claimed in the order of their moments, then IDs, and none early. With Spread this
+// holds in each slot, and no slot waits.
 func TestTasksAreClaimedInTheirOrderWhenTheyAreDue(t *testing.T) {
 	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		now := clock.Now()
@@ -103,6 +105,7 @@ func TestTasksAreClaimedInTheirOrderWhenTheyAreDue(t *testing.T) {
 	})
 }
 
+// Promise: A task is scheduled once per ID while it is known: pending, running, dead, or done for Keep.
 func TestATaskIsScheduledOncePerID(t *testing.T) {
 	each(t, delay.Options{Keep: time.Minute}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		ctx := t.Context()
@@ -135,6 +138,7 @@ func TestATaskIsScheduledOncePerID(t *testing.T) {
 	})
 }
 
+// Promise: A claim's word counts until it is taken back, even after the lease. Then it gets `ErrLost`.
 func TestATaskWhoseLeaseIsOverIsDeliveredAgain(t *testing.T) {
 	o := delay.Options{Lease: time.Second, MaxTries: 2}
 	each(t, o, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
@@ -187,6 +191,7 @@ func TestAnAckCountsUntilTheTaskIsTakenBack(t *testing.T) {
 	})
 }
 
+// Promise: A task that fails for the last time is dead, with the reason. An operator retries or discards it.
 func TestAFailedTaskIsTriedAgainAndThenDead(t *testing.T) {
 	each(t, delay.Options{MaxTries: 2}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		ctx := t.Context()
@@ -435,6 +440,8 @@ func TestAClaimOfLongPayloadsIsAnsweredInParts(t *testing.T) {
 }
 
 // TestAQueueIsKeptUntilItsTasksAreDue and 30 days more: all keys of a slot expire at one moment.
+//
+// Promise: All keys of a slot expire together, 30 days after the last scheduled moment.
 func TestAQueueIsKeptUntilItsTasksAreDue(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ctx := context.Background()

@@ -18,6 +18,9 @@ import (
 )
 
 // TestCallsOfAQueueWhoseReplyIsLost change things once, and hear what the first sending did.
+//
+// Promise: A call whose reply is lost changes things once and hears what it did. A failed claim is given
+// back, also when it arrives later.
 func TestCallsOfAQueueWhoseReplyIsLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -124,6 +127,9 @@ func TestACopyOfAScheduleComesAfterTheCancel(t *testing.T) {
 
 // TestACopyOfAScheduleComesAfterOthersHadTheID: the reply to a Schedule is lost, others cancel the task, and
 // schedule and cancel one with its ID. A copy of the first call that arrives then schedules nothing.
+//
+// Promise: Not covered: a late copy of a refused Schedule may still schedule, once its ID is free or there is
+// room.
 func TestACopyOfAScheduleComesAfterOthersHadTheID(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		other := delay.New(guardtest.NewEngine(b), "tasks", delay.Options{})
@@ -187,6 +193,8 @@ func changesOf(info string) (n int) {
 }
 
 // TestAFullRedisLetsTheQueueDrain: nothing is scheduled, and what is there can be claimed and ended.
+//
+// Promise: A full Redis schedules nothing. Tasks are still claimed and ended.
 func TestAFullRedisLetsTheQueueDrain(t *testing.T) {
 	server := redistest.StartServer(t)
 	rdb := server.Client(t)

@@ -90,6 +90,8 @@ func startWorker(t *testing.T, b redistest.Backend, said func(line string)) (kil
 }
 
 // TestTasksOfAKilledWorkerAreDeliveredAgain a lease and a second later at the latest.
+//
+// Promise: The tasks of a killed worker go to an idle worker, a lease and a second later at the latest.
 func TestTasksOfAKilledWorkerAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
@@ -118,6 +120,8 @@ func TestTasksOfAKilledWorkerAreDeliveredAgain(t *testing.T) {
 // TestNoTaskIsLostWhenWorkersAreKilled: workers are killed by SIGKILL at any moment, and the server forgets
 // the scripts. Each task is done; the fence of a task grows with each delivery; and after a handler has ended
 // whose word arrived, the task does not run again. GATEHOUSE_SOAK has a million tasks.
+//
+// Promise: No task is lost, and nobody else gets a leased task. A task's fence only grows.
 func TestNoTaskIsLostWhenWorkersAreKilled(t *testing.T) {
 	t.Parallel()
 	all, workers, kills := 1_000, 2, 3

@@ -126,6 +126,8 @@ func TestWorkRenewsLeases(t *testing.T) {
 }
 
 // TestAHandlerWhoseLeaseIsLostIsTold: when a renewal finds it lost, and when Redis stands still.
+//
+// Promise: A worker renews leases, and ends the context of a handler whose lease is lost. It recovers panics.
 func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -168,6 +170,9 @@ func hasty(t *testing.T, server *redistest.Server, o delay.Options) (q, calm *de
 }
 
 // TestWorkStopsGracefully: it claims no more, lets handlers end, and gives back what it cannot wait for.
+//
+// Promise: A worker that stops claims no more, waits for its handlers, and gives back tasks that it stopped.
+// They cost no try.
 func TestWorkStopsGracefully(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()

@@ -58,6 +58,9 @@ func TestOneLoginDoesNotFillRedis(t *testing.T) {
 
 // TestAnActorThatStoresTooMuchIsRefused, nobody else is, nothing is done twice, and the actor has room again
 // when the answers expire.
+//
+// Promise: An actor stores no more than `MaxActor`. At the bound new operations are refused; running ones
+// end.
 func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -125,6 +128,9 @@ func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 }
 
 // TestManyActorsDoNotFillRedis: a part of the guard is bounded as each actor is.
+//
+// Promise: All actors store no more than `MaxStored`. Beyond half, operations are kept without their answers.
+// Nothing runs twice.
 func TestManyActorsDoNotFillRedis(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -43,6 +43,7 @@ func wantDone(t *testing.T, g *Guard, a core.Attempt, want core.Outcome) {
 var created = core.Outcome{Status: 201, Header: map[string]string{"Location": "/orders/7"},
 	Body: []byte("{\"id\":7}\n\x00\xff")}
 
+// Promise: An operation runs once. Repetitions get its answer.
 func TestIdempotencyRunsOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{MaxBody: 100, Lease: time.Hour})
@@ -81,6 +82,7 @@ func TestIdempotencyRunsOnce(t *testing.T) {
 	})
 }
 
+// Promise: A failed operation begins anew.
 func TestIdempotencyFailuresBeginAnew(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "i", Options{})
@@ -122,6 +124,8 @@ func TestIdempotencyLongBodies(t *testing.T) {
 
 // TestIdempotencyLease: an operation whose process died begins anew after the lease, and a process that was
 // only paused does not overwrite the new outcome.
+//
+// Promise: An operation whose process died begins anew after the lease. A paused process cannot overwrite it.
 func TestIdempotencyLease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		brief := New(guardtest.NewEngine(b), "i", Options{Lease: 20 * time.Millisecond})

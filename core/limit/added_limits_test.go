@@ -19,6 +19,9 @@ func changing(b redistest.Backend, k kind, limits *[]Limit) (rateLimit, *guardte
 
 // TestAnAddedLimitOpensNoFreeWindow: ten a minute are used up, and 12 per hour are added. Of those, two are
 // left.
+//
+// Promise: A fixed window or bucket that is added, or whose Window changes, begins with nothing used. An
+// actor without counted units is a new one.
 func TestAnAddedLimitOpensNoFreeWindow(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		k := kinds[0]

@@ -44,6 +44,8 @@ func TestAChangedWindowOpensNoFreeWindow(t *testing.T) {
 }
 
 // TestBothReleasesCountDuringADeployment: each counts what both admit.
+//
+// Promise: Two releases with different limits count together during a deployment.
 func TestBothReleasesCountDuringADeployment(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

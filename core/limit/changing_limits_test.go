@@ -158,6 +158,9 @@ func changingLimits() *rapid.Generator[[]Limit] {
 // TestChangingLimitsAgainstTheirDefinition: releases in turn, one by one and by parts, at the tempo of the
 // wire (30 us), of a part, and of a second. Where the former release's units were taken over from its log,
 // the next one admitted up to 1.85 N.
+//
+// Promise: A sliding-window limit that is added, changed or comes back counts the units that the others
+// admitted (one log).
 func TestChangingLimitsAgainstTheirDefinition(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)

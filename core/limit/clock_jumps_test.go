@@ -58,6 +58,9 @@ func drain(t *testing.T, g rateLimit, a core.Attempt) (n int, refused core.Decis
 }
 
 // TestClockThatIsSetBack: what was left is left, and who is full waits for one window at most.
+//
+// Promise: When the server's clock jumps back, units in the future count as taken now. A full actor then
+// waits a window at most. A jump forward is believed.
 func TestClockThatIsSetBack(t *testing.T) {
 	jumps(t, func(t *testing.T, g rateLimit, window, part time.Duration, move func(time.Duration)) {
 		for _, step := range steps {

@@ -155,6 +155,8 @@ func snapshot(t *testing.T, b redistest.Backend, keys []string) (text []string) 
 	return text
 }
 
+// Promise: A refused attempt and a Peek write nothing. Exception: in a log of other limits a refusal is
+// noted, at most once in a quarter of its Window.
 func TestLimiterRefusalAndPeekWriteNothing(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		g := k.make(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Per(2, time.Hour), Per(9, 24*time.Hour))
@@ -305,6 +307,7 @@ func TestLimiterRefund(t *testing.T) {
 	})
 }
 
+// Promise: Several limits are all or nothing. The answer names the binding one.
 func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
@@ -359,6 +362,7 @@ func TestLimiterHostileText(t *testing.T) {
 	})
 }
 
+// Promise: Concurrent calls take exactly N units, without errors.
 func TestLimiterRace(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		const clients, calls, limit = 4, 400, 50
@@ -476,6 +480,7 @@ func TestLimiterLostReply(t *testing.T) {
 	})
 }
 
+// Promise (Every guard): A full Redis (`noeviction`) leaves nothing half written, by any guard.
 func TestLimiterFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
@@ -593,6 +598,8 @@ func TestLimitsByAttemptHaveTheDeadline(t *testing.T) {
 }
 
 // TestLimitChangedAtRunTime: used units keep counting, however a limit is changed.
+//
+// Promise: A changed Max or resolution goes on counting. Limits may come in another order, and beside others.
 func TestLimitChangedAtRunTime(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

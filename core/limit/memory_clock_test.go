@@ -27,6 +27,8 @@ func whenSet(t *testing.T, now time.Time, seconds int64) time.Time {
 
 // TestAWallClockThatIsSetChangesNothingInTheProcess: the memory counted by the wall clock, so a step of 10
 // minutes forward admitted 2N at once, and a step back locked full actors out for its length.
+//
+// Promise: Setting the wall clock changes nothing in the memory engine.
 func TestAWallClockThatIsSetChangesNothingInTheProcess(t *testing.T) {
 	for _, k := range kinds {
 		for _, by := range []time.Duration{10 * time.Minute, -10 * time.Minute, 60 * time.Hour, -60 * time.Hour} {

@@ -162,6 +162,8 @@ func (s scale) limits(k kind, rng *rand.Rand, before []Limit) (limits []Limit) {
 
 // TestMemoryDecidesAsTheScripts sends random attempts to both under one clock: costs, several limits, limits
 // that change and count by parts or not, peeks, refunds, resets, a clock that is set back.
+//
+// Promise: The memory engine decides as the scripts do.
 func TestMemoryDecidesAsTheScripts(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		attempts := 2_000

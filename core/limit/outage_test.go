@@ -30,6 +30,9 @@ func takeLocal(t *testing.T, g rateLimit, a core.Attempt) (n int, refused core.D
 
 // TestAnOutageGoesOnFromWhatIsLeft: an outage began with empty counters in the process, so one process let 2N
 // through. With 7 of 10 used through Redis the process admits 3 more, and then what comes back.
+//
+// Promise (Outages): In an outage each process goes on from the last remaining count that it saw of the
+// binding limit. Other limits, and actors without a reply within a window, have N.
 func TestAnOutageGoesOnFromWhatIsLeft(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

@@ -11,6 +11,8 @@ import (
 
 // TestOverriddenLimitsGoOnCounting: other limits of an actor count what was used before, also for those whom
 // the process has just refused, and so do those of the guard afterwards.
+//
+// Promise (Control): Counted units count under other limits. Units in hand are not handed out under them.
 func TestOverriddenLimitsGoOnCounting(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		var over []Limit

@@ -76,6 +76,9 @@ func failRefunds(d core.Decision) {
 
 // TestRefundAgainAfterALostReply: the second call finds the first one's name. When that may be forgotten, it
 // gives nothing back and says so.
+//
+// Promise: A refund whose reply was lost is sent again and counts once. If Redis no longer knows whether it
+// counted, it is refused.
 func TestRefundAgainAfterALostReply(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
@@ -114,6 +117,8 @@ func TestRefundAgainAfterALostReply(t *testing.T) {
 
 // TestRefundsTakeNoMemoryPerRequest: the key of the refunds is all that is left of an attempt that was given
 // back, and it does not grow with them.
+//
+// Promise: Refunds leave at most 1,112 bytes per actor, for two minutes.
 func TestRefundsTakeNoMemoryPerRequest(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		g := k.make(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Per(10, 24*time.Hour))

@@ -15,6 +15,9 @@ import (
 // TestALimitThatOnlyRefusesIsNotForgotten: one actor has a short limit on one route and a longer one on
 // another. The first admits so much that the second refuses, and a window after its last admission the second
 // one admitted beyond its Max. A longer window of another release, and one more limit, did the same.
+//
+// Promise: A new or changed Window may lack units only where neither it nor a longer one was asked for during
+// its length.
 func TestALimitThatOnlyRefusesIsNotForgotten(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		short := PerMinute(12)

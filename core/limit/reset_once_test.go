@@ -10,6 +10,9 @@ import (
 
 // TestAResetWhoseReplyWasLostIsNotSentAgain: go-redis sent it again, and units that were taken in between
 // were free. Now the caller hears of it, and decides.
+//
+// Promise: A Reset is sent once, so units taken after it count. If its reply is lost, the caller gets an
+// error.
 func TestAResetWhoseReplyWasLostIsNotSentAgain(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

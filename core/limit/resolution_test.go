@@ -79,6 +79,9 @@ func TestChangedResolutionKeepsTheNewest(t *testing.T) {
 
 // TestRefundFromBeforeAResetGivesNothingBack: units that were taken after the reset are in the same part, or
 // in the same grain of a long window.
+//
+// Promise: A refund from before a Reset gives back nothing taken after it, except within the same 100
+// microseconds.
 func TestRefundFromBeforeAResetGivesNothingBack(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		for i, limits := range [][]Limit{

@@ -18,6 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
+// Promise: RetryAfter is exact, to 100 microseconds.
 func TestSlidingWindowCountsDown(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -141,6 +142,7 @@ func TestSlidingWindowRefusalWritesNothing(t *testing.T) {
 	})
 }
 
+// Promise: A refund gives back the exact units, once, however late or often it is repeated.
 func TestSlidingWindowGivesBackOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -183,6 +185,8 @@ func TestSlidingWindowGivesBackOnce(t *testing.T) {
 
 // TestSlidingWindowAgainstOracle runs random attempts against a list of admitted units, which is the
 // definition.
+//
+// Promise: A sliding window admits at most N units in any window, and refuses nobody below N.
 func TestSlidingWindowAgainstOracle(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)

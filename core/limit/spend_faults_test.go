@@ -14,6 +14,9 @@ import (
 
 // TestADebtIsChargedOnceAlthoughRepliesAreLost: the charge is sent again, by the call itself and by a later
 // one, and a copy of it arrives late.
+//
+// Promise: A settlement counts once, also when replies are lost or copies come late. The first of several
+// counts.
 func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -65,6 +68,9 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 // TestAnEndingOfABusyActorIsSentAgain: where an actor has 50 endings per second, those of more than a second
 // are known. One that is sent again was given up as soon as there were 120 in all, however long ago they
 // were.
+//
+// Promise: A settlement is tried for 30 s, then the observer is told. If 60 to 120 newer ones of the actor
+// have hidden it, it is `core.ErrGone`.
 func TestAnEndingOfABusyActorIsSentAgain(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

@@ -106,6 +106,9 @@ func TestUnitsThatHaveLeftAreDropped(t *testing.T) {
 
 // TestSpendSettlesTheTruth: what was not used is there again, and what was used beyond the estimate makes
 // later attempts wait, exactly as long as it has to. The first call counts.
+//
+// Promise: `Spend` settles the true cost in each limit. The rest goes back, or a debt counts for a window (in
+// a bucket for 366 days at most).
 func TestSpendSettlesTheTruth(t *testing.T) {
 	eachSpending(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
@@ -337,6 +340,8 @@ func TestSpendingRace(t *testing.T) {
 
 // TestNoWindowSpendsMoreThanItsLimit where no estimate was too low, and nobody is refused while there is
 // room for their estimate: random attempts, in flight together, that end in any order.
+//
+// Promise: If no estimate is too low, no window exceeds N, and nobody is refused whose estimate fits.
 func TestNoWindowSpendsMoreThanItsLimit(t *testing.T) {
 	// A bucket takes late units back beside those that have flowed in since.
 	times := map[string]int64{"SlidingWindow": 1, byParts.name: 1, "FixedWindow": 2, "TokenBucket": 4}

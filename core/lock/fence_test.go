@@ -12,6 +12,9 @@ import (
 )
 
 // TestFencesGrow by the server's own clock: over releases, breaks, SCRIPT FLUSH and deletions of the key.
+//
+// Promise: A holder's fence is greater than all before, also after a failover or a clock set back by less
+// than a day. If the last fence is lost and the clock goes back behind it, fences fall.
 func TestFencesGrow(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "l", Options{})

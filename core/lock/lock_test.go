@@ -64,6 +64,9 @@ func wantLost(t *testing.T, ctx context.Context) {
 }
 
 // TestLockHasOneHolder: not the same owner again, and not the same operation.
+//
+// Promise: A thing has one holder in all processes. The owner or operation that asks again is refused like
+// any other.
 func TestLockHasOneHolder(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "l", Options{})
@@ -135,6 +138,8 @@ func TestLockRace(t *testing.T) {
 	})
 }
 
+// Promise: A refused attempt writes nothing. Exception: after the clock was set back, it shortens a lease
+// that would last too long.
 func TestLockRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "l", Options{})
@@ -154,6 +159,9 @@ func TestLockRefusalsWriteNothing(t *testing.T) {
 
 // TestLockLostReply: the client library sends the calls again: the lock is taken once, with one fence,
 // renewed and given back.
+//
+// Promise: An attempt whose reply is lost takes the lock once, with one fence. An attempt that arrives after
+// its release takes nothing.
 func TestLockLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := New(guardtest.NewEngine(b), "l", Options{})
@@ -253,6 +261,9 @@ func TestLockHostileText(t *testing.T) {
 }
 
 // TestLockDo: f runs under the lock, and Do says what became of it.
+//
+// Promise: `Do` runs a function under the lock, and gives it back however that ends. It says when the lock
+// was lost, and so does `Extend`.
 func TestLockDo(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "l", Options{})
@@ -331,6 +342,8 @@ func TestLockExtend(t *testing.T) {
 }
 
 // TestLockThatIsBroken: it is free at once, and who had it hears of it with the next renewal.
+//
+// Promise: An operator sees the holder, the fence and how many wait, and breaks the lock.
 func TestLockThatIsBroken(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "l", Options{})

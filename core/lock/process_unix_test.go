@@ -85,6 +85,9 @@ func TestLockOfAKilledProcessIsFree(t *testing.T) {
 
 // TestLateWriteOfAPausedHolderIsTurnedAway: its lease ran out while it was stopped, another took over and has
 // written, and then it writes.
+//
+// Promise: A holder paused while another took over finds its context ended and takes nothing back. Its late
+// write has the smaller fence.
 func TestLateWriteOfAPausedHolderIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)

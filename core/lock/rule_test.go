@@ -13,6 +13,8 @@ import (
 )
 
 // TestARuleWithALockCannotFailLocally: a lock that each process has for itself is none.
+//
+// Promise: The guard works inside one process. It has no local mode in an outage.
 func TestARuleWithALockCannotFailLocally(t *testing.T) {
 	g := New(guardtest.NewEngine(redistest.Backend{}), "l", Options{})
 	if outage := g.Traits().Outage; outage != core.FailClosed {

@@ -58,6 +58,8 @@ func eachPair(t *testing.T, options Options, f func(t *testing.T, one, two *Guar
 
 // TestLockWaitersAreServedInTheirOrder, whatever the process, with fences that grow. Nobody overtakes them,
 // and one that gives up blocks nobody.
+//
+// Promise: Waiters are served as those of a [semaphore](#semaphore), ten of an owner per thing and process.
 func TestLockWaitersAreServedInTheirOrder(t *testing.T) {
 	eachPair(t, Options{Wait: leases.MaxWait}, func(t *testing.T, one, two *Guard) {
 		guards := []*Guard{one, two}

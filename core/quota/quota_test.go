@@ -54,6 +54,7 @@ func wantUsed(t *testing.T, g *Guard, remaining int64, want ...string) {
 	}
 }
 
+// Promise: A quota grants at most N different items per period. A known item is free.
 func TestQuotaCountsDifferentItems(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := clockAt(t, "2030-05-01T18:00:00Z")
@@ -97,6 +98,7 @@ func TestQuotaCountsDifferentItems(t *testing.T) {
 	})
 }
 
+// Promise: A refused attempt writes nothing.
 func TestQuotaRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
@@ -130,6 +132,7 @@ func TestQuotaRefusalsWriteNothing(t *testing.T) {
 	})
 }
 
+// Promise (Every guard): The same ID with another actor, item or cost is `conflict`.
 func TestQuotaReplayAndConflict(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := clockAt(t, "2030-05-01T18:00:00Z")
@@ -186,6 +189,9 @@ func TestQuotaAskedAgain(t *testing.T) {
 }
 
 // TestQuotaSharedItems: an item that several attempts share is removed when all of them have failed.
+//
+// Promise: An item goes back when all attempts that were granted it have failed, unless more than eight
+// shared it.
 func TestQuotaSharedItems(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 3)
@@ -508,6 +514,8 @@ func TestQuotaRaceOfUndoes(t *testing.T) {
 
 // TestQuotaMidnightSkew: processes whose clocks are minutes off check around midnight. The server's clock
 // decides, so nobody gets more than one day's items on one day of the server.
+//
+// Promise (Every guard): The clocks of two processes give nobody two periods.
 func TestQuotaMidnightSkew(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		server := clockAt(t, "2030-05-01T23:50:00Z")
@@ -546,6 +554,8 @@ func TestQuotaMidnightSkew(t *testing.T) {
 }
 
 // TestQuotaDaysOfOtherLengths: a day has 23 hours in spring and 25 in autumn.
+//
+// Promise: Days follow the calendar of a time zone, and have 23 or 25 hours where it says so.
 func TestQuotaDaysOfOtherLengths(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for i, c := range []struct {

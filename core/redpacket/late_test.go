@@ -11,6 +11,8 @@ import (
 
 // TestAGrabThatArrivesLateTakesOneShare: a grab is not taken back, so one that the network delivers late
 // gives its user the share that asking again has given already, and a user who was refused nothing.
+//
+// Promise (Every guard): Grabs of red packets are not taken back. A late grab takes no second share.
 func TestAGrabThatArrivesLateTakesOneShare(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -72,6 +72,7 @@ func wantAmount(t *testing.T, d core.Decision, reason core.Reason, amount int64,
 	}
 }
 
+// Promise: A user gets one share. A retry gets the same amount.
 func TestRedPacketGivesEachUserOneShare(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "r", Options{})
@@ -244,6 +245,7 @@ func TestRedPacketInvalidAttempts(t *testing.T) {
 	})
 }
 
+// Promise: The rest is refunded once, after the expiry.
 func TestRedPacketExpiryAndRefund(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -703,6 +705,8 @@ func TestRedPacketKeysExpire(t *testing.T) {
 
 // TestRedPacketAgainstModel runs random operations and compares answers and records with a model in Go after
 // each step.
+//
+// Promise: Left, grabbed and refunded add up to the total at all times.
 func TestRedPacketAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)

@@ -55,6 +55,8 @@ func wantSplit(t rapid.TB, total int64, shares int, least int64) {
 
 // TestSplitGivesEveryPositionTheSameChances compares the means of the positions and the position of the
 // largest share. Shares in the order of drawing must fail the same test.
+//
+// Promise: Every position has the same chances.
 func TestSplitGivesEveryPositionTheSameChances(t *testing.T) {
 	for _, p := range []Packet{{Total: 15, Shares: 10, Min: 1}, {Total: 100_000, Shares: 10, Min: 5}} {
 		means, largest := unevenness(split, p)

@@ -147,6 +147,9 @@ var answersOnTheWire = []struct {
 
 // TestWhatAnswersMean: votes without a login were sent and undone as if they might have been counted, since
 // the answer to their long commands was not known.
+//
+// Promise (Outages): A claim that Redis refused before any change is not undone. A claim whose reply may be
+// lost is undone.
 func TestWhatAnswersMean(t *testing.T) {
 	quiet(t)
 	seen := map[int]bool{}

@@ -92,6 +92,8 @@ func TestServerThatAnswersOnlyProbesKeepsTheBreakerOpen(t *testing.T) {
 
 // TestReadsDoNotCloseWhatWritesOpened: a replica answers reads, such as the look-up of a ban, and refuses
 // writes. One refusal opens the breaker, and only a probe, which may write, closes it.
+//
+// Promise (Outages): Successful reads, such as a ban's look-up, do not hide failing writes.
 func TestReadsDoNotCloseWhatWritesOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
@@ -117,6 +119,9 @@ func TestReadsDoNotCloseWhatWritesOpened(t *testing.T) {
 
 // TestCallsWaitForAProbeWithinTheirTime: the call that starts a probe is sent when it is answered, so the
 // first call after an outage succeeds. It waits for no longer than a check may take.
+//
+// Promise (Outages): The first call after an outage waits for a probe within its own time, and is sent when
+// the probe succeeds.
 func TestCallsWaitForAProbeWithinTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
@@ -212,6 +217,9 @@ func TestConnectionsLostBesideAProbeAreOneFailure(t *testing.T) {
 // TestStallClosesForAsLongAsItLasts: five calls that waited in vain for a server that stood still for 130 ms
 // closed all guards for 623 ms. The probe that starts when the breaker opens is answered when the stall is
 // over, and the breaker closes then. The second stall within ten pauses costs a whole Pause.
+//
+// Promise (Outages): A stall of five timeouts in a row (about 130 ms) closes guards while it lasts. A second
+// stall within 5 s closes them for half a second more.
 func TestStallClosesForAsLongAsItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()

@@ -146,6 +146,7 @@ func (s *breakerScene) changes() (all []core.Event) {
 	return all
 }
 
+// Promise (Outages): An outage costs a few timeouts, then one probe per half second.
 func TestOutageCostsAFewTimeouts(t *testing.T) {
 	for name, server := range map[string]func(context.Context, redis.Cmder) error{"hanging": hangs,
 		"stopped": fails(errRefused)} {
@@ -211,6 +212,8 @@ func TestOneCallAtATimeSeesWhetherRedisIsBack(t *testing.T) {
 
 // TestRecoveryTakesLessThanTwoSeconds: Redis comes back at the worst moment: a call with ten times the
 // deadline of a check has just been sent to the dead server.
+//
+// Promise (Outages): Redis is used again within 2 s of being back, whatever the client's pool holds.
 func TestRecoveryTakesLessThanTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBreakerScene(t)
@@ -457,6 +460,7 @@ func neverDials(addr string) *redis.Client {
 	})
 }
 
+// Promise (Outages): Each master of a cluster has its own breaker.
 func TestEachMasterHasABreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := quiet(t)

@@ -19,6 +19,9 @@ import (
 // TestIdleTLSConnectionsThatTheServerClosedCostOneCall: go-redis does not see that a server has closed a TLS
 // connection, and a limit's check is not sent twice, so each of 30 such connections cost a check. The first
 // that is lost now finds out about the others.
+//
+// Promise (Outages): Idle TLS connections that the server closed open no breaker. They fail one call, and up
+// to 100 that come during the probe; these are not sent again.
 func TestIdleTLSConnectionsThatTheServerClosedCostOneCall(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer

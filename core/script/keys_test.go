@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
+// Promise: No user text collides with another, or leaves its hash tag.
 func TestEncodeNeverCollides(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range guardtest.Hostile {

@@ -139,6 +139,8 @@ func (moving) Process(_ context.Context, cmd redis.Cmder) error {
 
 // TestClaimsOfASlotThatDoesNotArriveEnd: a claim waits for ten deadlines. Its error is the server's, and the
 // breaker stays closed, because the server answers.
+//
+// Promise (Outages): Votes and sales wait for a moving slot for ten deadlines at most.
 func TestClaimsOfASlotThatDoesNotArriveEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const deadline = 100 * time.Millisecond

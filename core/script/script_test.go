@@ -50,6 +50,8 @@ func TestRun(t *testing.T) {
 
 // TestLostReply drops the reply of each changing call once. The state of the guards must change once, because
 // of the operation IDs. INCR, which has none, counts twice: this shows that the test can fail.
+//
+// Promise: A lost reply changes the state once, although the client library sends the call again.
 func TestLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -130,6 +132,8 @@ func TestLostReply(t *testing.T) {
 
 // TestFailedRequestAfterALostReply makes a first attempt whose reply is lost, so that go-redis resends it and
 // gets a replay. When the request then fails, its vote must be taken back all the same.
+//
+// Promise: A first attempt whose reply was lost gets a first answer, not a replay.
 func TestFailedRequestAfterALostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -153,6 +157,8 @@ func TestFailedRequestAfterALostReply(t *testing.T) {
 
 // TestAskAgain repeats a failed call at once with the attempt beside the error, until it succeeds. The last
 // answer must stand, although the earlier tries are undone in the background.
+//
+// Promise: Asking again after an error is safe, with the same ID or without.
 func TestAskAgain(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
@@ -180,6 +186,7 @@ func TestAskAgain(t *testing.T) {
 	wantTally(t, seen, "p", map[string]int64{"": 6})
 }
 
+// Promise (Outages): A check ends within its deadline, whatever the client's timeouts.
 func TestDeadline(t *testing.T) {
 	s := redistest.StartServer(t)
 	for _, obeys := range []bool{false, true} {
@@ -287,6 +294,8 @@ func wantOutage(t *testing.T, rdb script.Client, text string) {
 }
 
 // TestRestart kills a Redis that persists and one that does not.
+//
+// Promise: A server that dies and comes back with its data has changed each claim once.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, persistent := range map[string]bool{"persistent": true, "in memory": false} {
@@ -340,6 +349,8 @@ func TestRestart(t *testing.T) {
 // TestReshard moves a slot to another primary while guards use it. A rate limit has one key and continues
 // throughout. Votes and sales have several keys, some of them new. A cluster rejects such calls until the
 // slot has moved, so they may fail, but nothing may be lost or counted twice.
+//
+// Promise (Outages): Moving slots delay checks and lose nothing.
 func TestReshard(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -480,6 +491,8 @@ func TestFailover(t *testing.T) {
 // TestLateReplyLeavesNoClaim uses a Redis that is slower than the deadline: the caller gets an error although
 // the claim is made. The caller may never repeat the call, so the guard must undo the claim itself. A caller
 // that repeats the call with the same operation ID must get the claim.
+//
+// Promise: A claim whose answer came too late is undone.
 func TestLateReplyLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {

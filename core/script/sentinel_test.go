@@ -25,6 +25,9 @@ var sentinelFailovers = map[string]func(s *redistest.SentinelServers){
 
 // TestLimitsThroughASentinelFailover: units that a replica has count after the failover, and the limit is
 // decided again soon after the new primary is known, whatever the client has pooled.
+//
+// Promise (Outages): After a Sentinel failover the replica's data counts. Redis is used again within 2 s
+// after the new primary is known.
 func TestLimitsThroughASentinelFailover(t *testing.T) {
 	t.Parallel()
 	quiet(t)

@@ -201,6 +201,8 @@ func (c *crowd) open() {
 	c.release = make(chan struct{})
 }
 
+// Promise: Checks of limits, semaphores, locks, sales and votes at one moment share a pipeline per server,
+// unless `WithoutSharedCalls` is set.
 func TestCallsOfTheSameMomentShareAPipeline(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)
@@ -270,6 +272,9 @@ func TestWithoutSharedCallsEachIsSentByItself(t *testing.T) {
 
 // TestACallerThatLeavesTheWaitIsNotSent: its command does not run, there is nothing to undo, and the others
 // go on.
+//
+// Promise: Each call of a pipeline has its own reply, deadline and cancellation. A call that ends before it
+// is sent never runs.
 func TestACallerThatLeavesTheWaitIsNotSent(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)
@@ -510,6 +515,8 @@ func TestACommandThatGoRedisCannotWriteFailsAlone(t *testing.T) {
 }
 
 // TestSilentConnectionsDoNotHoldUpOthers: calls do not wait for long for those under way.
+//
+// Promise (Outages): Silent connections hold up the calls behind them for 25 ms at most.
 func TestSilentConnectionsDoNotHoldUpOthers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)

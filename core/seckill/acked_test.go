@@ -68,6 +68,8 @@ func TestAckedReplayWaitsForTheFirstWrite(t *testing.T) {
 }
 
 // TestAckedWithoutReplicas: no replica can confirm anything, so no buyer wins, and a refusal does not wait.
+//
+// Promise: An unconfirmed answer is never a win.
 func TestAckedWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	for _, b := range []redistest.Backend{redistest.Mini(t), redistest.Single(t)} {

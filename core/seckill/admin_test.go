@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
+// Promise: Restock counts once per ID.
 func TestSeckillRestock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})

@@ -146,6 +146,8 @@ func promote(t *testing.T, s *redistest.Server) {
 
 // TestAckedFailoverLosesNoSale: the replica is cut off, then the primary dies and the replica takes over,
 // with its own replica. Confirmed sales stay sold, and no unit is sold twice.
+//
+// Promise: An Acked sale loses no confirmed sale in a failover.
 func TestAckedFailoverLosesNoSale(t *testing.T) {
 	t.Parallel()
 	const stock = 60
@@ -193,6 +195,8 @@ func TestAckedFailoverLosesNoSale(t *testing.T) {
 
 // TestFastFailoverSellsTwice measures the README's figure for the worst case: the primary goes on selling
 // while the replica is cut off, and the replica sells the same units after it has taken over.
+//
+// Promise: A Fast sale loses in a failover what [its page](guards/seckill.md#outages-and-failover) says.
 func TestFastFailoverSellsTwice(t *testing.T) {
 	t.Parallel()
 	const stock = 100

@@ -21,6 +21,9 @@ import (
 
 // TestACancelledIDStaysItsBuyers: Ann's order was cancelled, Mallory reserved under the same ID, and Ann's
 // late payment confirmed Mallory's unit.
+//
+// Promise: An ID is one buyer's, also after a cancel or expiry, until 16 other reservations of the buyer have
+// failed (PerBuyer if more, 500 at most). Others cannot confirm or cancel it.
 func TestACancelledIDStaysItsBuyers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -132,6 +135,9 @@ func newLate(t *testing.T, b redistest.Backend, clock *guardtest.Clock) (*Guard,
 
 // TestReservationsThatComeAfterTheirCancelHoldNothing: the network delivered one after its caller had given
 // up and cancelled, and its units stayed held for the whole hold.
+//
+// Promise: A reservation that arrives after its cancel, or again after its hold, holds nothing. A cancel that
+// arrives twice cancels no later reservation.
 func TestReservationsThatComeAfterTheirCancelHoldNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -221,6 +227,9 @@ func TestAReservationThatArrivesAgainAfterItsHoldHoldsNothing(t *testing.T) {
 }
 
 // TestFailedAttemptsAreBoundedPerBuyer: 20,000 failed attempts of 8 buyers left 3.5 MB.
+//
+// Promise: Only a buyer's last 16 failed reservations (PerBuyer if more, 500 at most) are kept, with their
+// events. 20,000 failed attempts of 8 buyers leave 62 kB.
 func TestFailedAttemptsAreBoundedPerBuyer(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const buyers = 8

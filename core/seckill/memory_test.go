@@ -24,6 +24,7 @@ func twoProcesses(b redistest.Backend) (here, there *Guard, clock *guardtest.Clo
 		clock, asked
 }
 
+// Promise: A sell-out is remembered for 250 ms at most.
 func TestSoldOutIsRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, asked := twoProcesses(b)
@@ -109,6 +110,8 @@ func TestSoldOutIsForgottenByWhatGivesBackHere(t *testing.T) {
 
 // TestSoldOutIsNoAnswerToARetry: after an error a caller asks again with the decision's attempt, whose ID the
 // guard made, and may have won.
+//
+// Promise: A known ID is answered first, also after the sell-out.
 func TestSoldOutIsNoAnswerToARetry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, _, _, _ := twoProcesses(b)

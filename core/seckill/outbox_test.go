@@ -35,6 +35,7 @@ func wantEvents(t *testing.T, g *Guard, item string, want ...string) {
 	}
 }
 
+// Promise: The outbox has every change.
 func TestSeckillOutboxHasEveryChange(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

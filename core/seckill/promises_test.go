@@ -12,6 +12,7 @@ import (
 
 // What follows holds for sales of several buckets as well: see core/seckill/buckets.
 
+// Promise: Left, held and sold add up to the stock, in every script, under faults.
 func TestSeckillAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		salemodel.AgainstModel(t, b, seckill.Options{})
@@ -28,20 +29,26 @@ func TestSeckillManyBuyersAndFaults(t *testing.T) {
 	redistest.Each(t, saletest.One().ManyBuyersAndFaults)
 }
 
+// Promise: A hold lasts for each call that got ok, however many share an ID. While 16 have not settled, the
+// next gets `in_progress`.
 func TestTheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
 	saletest.One().TheSeventeenthTryIsCountedOrNotToldYes(t)
 }
 
+// Promise: Another call with the same ID gets a replay, whatever replies were lost.
 func TestWhoAsksAgainIsToldOfAReplay(t *testing.T) { saletest.One().WhoAsksAgainIsToldOfAReplay(t) }
 
 func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 	saletest.One().AReplayWhoseReplyWasLostIsAReplay(t)
 }
 
+// Promise: A lost part of a sale is noticed: attempts get `not_ready`, calls by name `ErrLost`. `Repair`
+// restores it, or its error names what is missing.
 func TestLostPartsAreNoticedAndRestored(t *testing.T) {
 	saletest.One().LostPartsAreNoticedAndRestored(t)
 }
 
+// Promise: Open does not sell again over the remains of a sale.
 func TestOpenDoesNotSellAgainOverRemains(t *testing.T) {
 	saletest.One().OpenDoesNotSellAgainOverRemains(t)
 }
@@ -50,4 +57,6 @@ func TestASaleThatHasLostAPartIsClosedAndKept(t *testing.T) {
 	saletest.One().ASaleThatHasLostAPartIsClosedAndKept(t)
 }
 
+// Promise: A sale that Redis has lost, whole or in part, is logged once a minute and item. Names that clients
+// invent are not logged.
 func TestSalesThatBuyersMissAreLogged(t *testing.T) { saletest.One().SalesThatBuyersMissAreLogged(t) }

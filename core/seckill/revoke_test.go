@@ -55,6 +55,8 @@ func TestASaleThatNobodyHeardOfIsTakenBack(t *testing.T) {
 
 // TestASaleThatAnotherRequestWasToldOfStands: a repetition that came after the sale, and before the request that
 // had bought took it back, was told that it is sold. Nothing kept that, and the sale was withdrawn.
+//
+// Promise: A sale is taken back only while no other request has heard of it.
 func TestASaleThatAnotherRequestWasToldOfStands(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})

@@ -81,6 +81,7 @@ func TestSeckillSells(t *testing.T) {
 	})
 }
 
+// Promise: An unknown sale is `not_ready`, never a stock.
 func TestSeckillUnknownSaleFailsClosed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -102,6 +103,7 @@ func TestSeckillUnknownSaleFailsClosed(t *testing.T) {
 	})
 }
 
+// Promise: A sale is opened once. A restart does not reset it.
 func TestSeckillOpensOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -182,6 +184,7 @@ func TestSeckillReplay(t *testing.T) {
 	})
 }
 
+// Promise: Cancel gives back once.
 func TestSeckillCancelledIsGone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})
@@ -202,6 +205,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 	})
 }
 
+// Promise: An unconfirmed hold goes back by itself. Confirm is then `gone`, unless units are left.
 func TestSeckillHoldsExpire(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

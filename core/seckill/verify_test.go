@@ -17,6 +17,8 @@ import (
 )
 
 // TestVerifySeesTampering: the test changes each part of a sale directly.
+//
+// Promise: `Verify` sees where the parts of a sale differ.
 func TestVerifySeesTampering(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -36,6 +36,9 @@ func TestLeaseOfADeadProcessEnds(t *testing.T) {
 }
 
 // TestLeasesAreRenewed: by one call for many holders, for as long as they hold.
+//
+// Promise: A process renews up to 500 holders of a pool by one call each third of the lease, also on a full
+// server.
 func TestLeasesAreRenewed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, calls := guardtest.NewClock(), &guardtest.Counting{Client: b.Client}
@@ -128,6 +131,9 @@ func TestLeasesAfterAScriptFlush(t *testing.T) {
 }
 
 // TestLeasesWhenTheClockJumps: set back, it makes no lease longer; set forward, it ends them.
+//
+// Promise: After a clock was set back, no lease keeps attempts out for longer than its length. A clock set
+// forward ends leases.
 func TestLeasesWhenTheClockJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -154,6 +160,8 @@ func TestLeasesWhenTheClockJumps(t *testing.T) {
 }
 
 // TestLeasesOfTwoLengths: while a deployment changes the lease, neither release cuts the other's short.
+//
+// Promise: Leases of different lengths do not shorten each other.
 func TestLeasesOfTwoLengths(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -197,6 +205,8 @@ func TestHoldOfARequestThatEnds(t *testing.T) {
 }
 
 // TestSemaphoreFullRedis: nothing is taken, and what is held is renewed and given back.
+//
+// Promise (Lock): On a full Redis nothing is taken. Held locks are renewed and given back.
 func TestSemaphoreFullRedis(t *testing.T) {
 	server := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb, clock := server.Client(t), guardtest.NewClock()

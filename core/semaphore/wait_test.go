@@ -64,6 +64,9 @@ func eachPair(t *testing.T, options Options, f func(t *testing.T, one, two *Guar
 }
 
 // TestWaitersAreServedInTheirOrder, whatever the process and the cost, and nobody overtakes them.
+//
+// Promise: Waiters are served in the order of arrival over all processes, also under faults. A waiter that
+// gives up blocks nobody.
 func TestWaitersAreServedInTheirOrder(t *testing.T) {
 	eachPair(t, Options{Max: 3, Wait: maxWait}, func(t *testing.T, one, two *Guard) {
 		guards := []*Guard{one, two}
@@ -125,6 +128,9 @@ func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
 
 // TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly: where too few permits are free for the first in line, those
 // behind it get the free ones after 300 ms, in their order. It is served when enough are free.
+//
+// Promise: A waiter that needs more permits than are free holds up those behind it for 300 ms. Then they get
+// the free permits, in order.
 func TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, options := guardtest.NewClock(), Options{Max: 4, Wait: maxWait}
@@ -232,6 +238,9 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 
 // TestASilentProcessIsPassedByAndComesBackToItsPlace: those behind it overtake it while it makes no call, and
 // when it does, it is served before those who are still there.
+//
+// Promise: A process that is killed, stopped or silent for 25 ms is passed by. When it goes on, its waiter is
+// in front again.
 func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

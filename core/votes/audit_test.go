@@ -50,6 +50,7 @@ func told(events []Event) map[string]int64 {
 	return sums
 }
 
+// Promise: The audit stream has every change. `Void` takes votes out, each once.
 func TestVotesAudit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v",

@@ -13,6 +13,9 @@ import (
 
 // TestVotesSeventeenTriesOfOneOperation: a client sends its vote again and again, and hangs up on all tries
 // but the last. Whoever is told that the vote counts is counted, and whoever is one too many is not told so.
+//
+// Promise: A vote stands for each call that got a yes, however many share an ID. While 16 have not ended, the
+// next gets `in_progress`.
 func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -53,6 +56,9 @@ func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {
 
 // TestVotesReplaysSayWhetherTheVoteIsKept: while the first request runs it can still fail, so a replay is not
 // kept; once a request has gone well each replay is, however many there are, and no rollback takes the vote.
+//
+// Promise: `Kept` on a replay means that a request of the operation has succeeded. From then on only the
+// voter or an operator takes the vote back.
 func TestVotesReplaysSayWhetherTheVoteIsKept(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true}})
@@ -87,6 +93,9 @@ func TestVotesReplaysSayWhetherTheVoteIsKept(t *testing.T) {
 
 // TestVotesAskingAgainIsAnotherCall: the attempt of a decision has no call name, so asking again with it is a
 // replay with a share of its own in the vote. What the client library sends again within one call is none.
+//
+// Promise (Every guard): Another call with the same ID gets a replay. A command that the client library
+// repeats within one Check does not.
 func TestVotesAskingAgainIsAnotherCall(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

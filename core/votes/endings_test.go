@@ -42,6 +42,8 @@ func TestVotesOfTwoFailedRequestsAreGone(t *testing.T) {
 // TestVotesEndInAnyOrder casts, changes and retracts at random, by requests that fail or not and end in any
 // order. After each step that vote stands that would stand if the requests that have failed had never been
 // made.
+//
+// Promise: The vote that stands is the one without the failed requests, in whatever order they end.
 func TestVotesEndInAnyOrder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v",

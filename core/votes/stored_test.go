@@ -56,6 +56,9 @@ func TestRequestsThatFailFillNoAuditStream(t *testing.T) {
 
 // TestChangesToEverNewChoicesEnd: each left a choice of its own in the book, without a bound. The last vote
 // stands, and can be taken back.
+//
+// Promise: A voter casts at most PerVoter + 100 votes in all, changed and retracted ones included. The last
+// votes stand.
 func TestChangesToEverNewChoicesEnd(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true, Retract: true}})

@@ -47,6 +47,8 @@ func TestVotesTop(t *testing.T) {
 }
 
 // TestVotesVerify counts a poll, damages it, and repairs what can be repaired.
+//
+// Promise: `Verify` counts the records, and `Repair` corrects the tally.
 func TestVotesVerify(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		long := strings.Repeat("{", 2000)

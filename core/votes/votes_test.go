@@ -35,6 +35,7 @@ func wantTally(t *testing.T, g *Guard, poll string, want map[string]int64) {
 	}
 }
 
+// Promise: A voter has one vote, or as many as poll, choice and day allow.
 func TestVotesCountOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})
@@ -85,6 +86,7 @@ func TestVotesSeveralChoices(t *testing.T) {
 	})
 }
 
+// Promise: A poll opens and closes by the server's clock.
 func TestVotesOpenAndClose(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -254,6 +256,7 @@ func TestVotesLongChoices(t *testing.T) {
 	})
 }
 
+// Promise: A failed request takes its vote back, once.
 func TestVotesUndoneOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{PerVoter: 3}})
@@ -483,6 +486,9 @@ func TestVotesTallyThatComesBackHasATTL(t *testing.T) {
 
 // TestVotesThatAreLostInPart: a Redis that has lost a whole poll starts it again; one that has lost a part of
 // it, such as by eviction, accepts no vote from a voter who may have voted.
+//
+// Promise: A lost tally, choice, audit stream or book is noticed. The next vote, and reads of it, return an
+// error that names it.
 func TestVotesThatAreLostInPart(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "v", Options{})

@@ -216,6 +216,9 @@ func TestACrowdIsLetInAtCapacity(t *testing.T) {
 
 // TestLeaversHoldUpNobody: nine of ten go away as soon as they have a number. The places are taken as fast as
 // if they had not come: none is free for longer than a grace while somebody asks.
+//
+// Promise: A visitor who leaves the line costs a grace at most. `Leave` frees a place at once; other
+// processes hear of it within a second.
 func TestLeaversHoldUpNobody(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o := Options{Capacity: 50, Poll: 10 * time.Second}
@@ -250,6 +253,9 @@ func TestLeaversHoldUpNobody(t *testing.T) {
 
 // TestNobodyWhoAsksIsOvertaken: visitors who ask when they are told to enter in the order of their arrival,
 // up to the time between two polls, whoever else goes away and comes back.
+//
+// Promise: A visitor who asks when told to is not overtaken, except in the time between two polls. A visitor
+// who was away when called is next.
 func TestNobodyWhoAsksIsOvertaken(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o := Options{Capacity: 20, Poll: 5 * time.Second, Pass: time.Minute, Idle: 20 * time.Second}

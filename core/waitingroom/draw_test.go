@@ -16,6 +16,9 @@ import (
 
 // TestTheDrawIsUniform: each of a hundred arrivals is as often in each tenth of the order as any other one
 // (chi-square, 99 degrees of freedom, beyond 148.2 once in a thousand).
+//
+// Promise: Before the opening all are equal. The draw is uniform, committed to beforehand, and can be
+// checked.
 func TestTheDrawIsUniform(t *testing.T) {
 	const n, draws = 100, 3000
 	var tenths [n][10]int

@@ -38,6 +38,8 @@ func names(prefix string, n int) (names []string) {
 }
 
 // TestALowerCapacityThrowsNobodyOut, and lets nobody in until there is room; a higher one does at once.
+//
+// Promise: A lower capacity throws nobody out, and nobody enters until there is room.
 func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, 2, 0, Options{Capacity: 30})
@@ -81,6 +83,9 @@ func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 
 // TestPausedAndClosed: a pause lets nobody in, and a closed room tells all who ask, in all processes; when it
 // opens again all have their places.
+//
+// Promise: A higher capacity, a pause and a closing hold in all processes from their next call on. The text
+// of `Over` reaches everybody in line.
 func TestPausedAndClosed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -124,6 +129,8 @@ func TestPausedAndClosed(t *testing.T) {
 
 // TestALostRoomOpensAgain: after a flush nobody enters before the passes in hand have ended; then those who
 // have numbers enter in their order, before new ones.
+//
+// Promise: A room that Redis has lost opens again in the old order, after each pass has ended.
 func TestALostRoomOpensAgain(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -286,6 +293,9 @@ func TestClocksThatJump(t *testing.T) {
 
 // TestWhileRedisIsDown: nobody enters, those who wait keep their places, passes go on until they end, and who
 // has just come gets the rule's policy. Afterwards it goes on.
+//
+// Promise: While Redis is silent nobody enters, visitors in line and arrivals keep their numbers, and passes
+// stay valid until they end.
 func TestWhileRedisIsDown(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

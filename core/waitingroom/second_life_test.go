@@ -39,6 +39,9 @@ func order(t *testing.T, g *Guard, clock *guardtest.Clock, seconds int, who, tok
 // TestALaterOpeningBeginsANewRoom: a room that was open remained open, whatever the next release said of
 // its opening, as long as anybody asked. An old release that asks meanwhile opens nothing, and brings
 // nothing back.
+//
+// Promise: A later opening begins a new room, or postpones a room that has not opened. Tickets of an earlier
+// room are arrivals.
 func TestALaterOpeningBeginsANewRoom(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -181,6 +184,8 @@ func TestTicketsOfAnEarlierRoomAreArrivals(t *testing.T) {
 
 // TestTheOpeningIsForThoseWhoWaited: without a draw, newcomers of the first moment took all places, since
 // those in the lobby ask again within a poll of the opening.
+//
+// Promise: At the opening nobody enters before all who waited have had time to ask.
 func TestTheOpeningIsForThoseWhoWaited(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -228,6 +233,9 @@ func TestTheOpeningIsForThoseWhoWaited(t *testing.T) {
 
 // TestOnlyCalledVisitorsAskRedis: after one Leave at the end of the line, or a break of two intervals, each
 // who waited cost a call per poll for the rest of the sale.
+//
+// Promise: A process calls once a second, or for 500 visitors, besides entries and arrivals. Of those in line
+// only called visitors cost a call.
 func TestOnlyCalledVisitorsAskRedis(t *testing.T) {
 	for _, name := range []string{"nothing", "leave", "break"} {
 		t.Run(name, func(t *testing.T) {
@@ -270,6 +278,8 @@ func TestOnlyCalledVisitorsAskRedis(t *testing.T) {
 }
 
 // TestNumbersHaveAnAge: numbers that were taken beforehand came back in front of all who had waited.
+//
+// Promise: A visitor who does not ask for `Away` is an arrival. While nobody can ask, no number ages.
 func TestNumbersHaveAnAge(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -328,6 +338,9 @@ func TestNobodyAgesWhileNobodyCanAsk(t *testing.T) {
 // TestACutOffProcessLetsPassesInUntilTheyEnd: Redis gives the place of a visitor whom it has not seen for
 // Idle to the next one. So each pass that a cut-off process is shown is one visitor more than the capacity,
 // until it ends.
+//
+// Promise: A process that is cut off accepts passes. It lets in at most `Capacity` visitors too many, for
+// `Pass` at most.
 func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
 	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })

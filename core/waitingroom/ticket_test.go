@@ -23,6 +23,8 @@ func come(t *testing.T, g *Guard, actor string, token *string) core.Decision {
 
 // TestForgedAndUsedTicketsDoNotEnter: whatever is sent in place of a ticket is a visitor who has just come,
 // and so are tickets of others, of other rooms and secrets, and those that were used.
+//
+// Promise: Forged, shared, old, used and foreign tickets do not enter.
 func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -100,6 +102,8 @@ func TestForgedAndUsedTicketsDoNotEnter(t *testing.T) {
 }
 
 // TestANumberEntersOnce: a ticket that was used, before a pass and after it, gets no second pass.
+//
+// Promise: A number enters once. Asking again gets the same pass.
 func TestANumberEntersOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

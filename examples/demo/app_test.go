@@ -252,6 +252,7 @@ func TestThePageShowsWhereThingsStand(t *testing.T) {
 	want(t, w, 201, `"user":"bob","choice":"blue"`)
 }
 
+// Promise (Outages): No error reaches the client's body.
 func TestClientsDoNotSeeWhatIsWrongWithRedis(t *testing.T) {
 	b := redistest.Mini(t)
 	a := start(t, b, limit.PerMinute(100))

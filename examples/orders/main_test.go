@@ -186,6 +186,8 @@ func newStore(t *testing.T) (s *store, file string) {
 
 // TestKilledAtAnyMoment: the worker is killed again and again while buyers buy, pay late, cancel and leave,
 // and while the database is locked from time to time.
+//
+// Promise (Seckill): A worker of the outbox that is killed at any moment writes each sale once.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	t.Run("one bucket", func(t *testing.T) { killedAtAnyMoment(t, redistest.Single(t), 1, 15) })

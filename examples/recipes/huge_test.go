@@ -144,6 +144,8 @@ func TestAFloodInAHugeOrganisationRefusesNobodyElse(t *testing.T) {
 
 // TestAHugeOrganisationKeepsItsMax: whatever its users ask for, in any window; and what the organisation is
 // refused costs its users nothing.
+//
+// Promise (Budget): A leased limit of an organisation behind budgets of its teams never exceeds its Max.
 func TestAHugeOrganisationKeepsItsMax(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		const most, window = 400, time.Second

@@ -32,6 +32,9 @@ func wantLostAfter(t *testing.T, p *pools, want time.Duration) {
 
 // TestALeaseEndsFirstInTheProcess: a script that ran 0.9 ms after a whole millisecond, and 0.1 ms after it
 // was sent, gave a lease that others could take 0.8 ms before the process gave it up.
+//
+// Promise: A lost lease ends the request's context with `semaphore.ErrLost`, before others get the permit. A
+// stopped process learns of it when it goes on.
 func TestALeaseEndsFirstInTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := newPools(func([]*Holder) ([]*Holder, error) { return nil, errors.New("Redis is away") })

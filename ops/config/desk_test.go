@@ -13,6 +13,8 @@ import (
 )
 
 // TestOperatorsDecideAboutAFile: about its limits, lists and roll-outs, also when the file has changed.
+//
+// Promise: A file that changes keeps the decisions about it.
 func TestOperatorsDecideAboutAFile(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		gate := guardtest.NewEngine(b, quiet)

@@ -143,6 +143,9 @@ var (
 )
 
 // TestEveryProcessObeysAtOnce: by the message alone, since nobody looks. What is withdrawn is as the code says.
+//
+// Promise: A decision holds in each process as soon as its message arrives. After a withdrawal the code's
+// value holds. All is audited.
 func TestEveryProcessObeysAtOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		one := start(t, b.NewClient(t), b.Prefix, onlyMessages)
@@ -205,6 +208,8 @@ func (p *process) until(after time.Duration) time.Time {
 }
 
 // TestADecisionEndsByItself: with Redis, and without one.
+//
+// Promise: A decision ends by itself, by the server's clock, without Redis too.
 func TestADecisionEndsByItself(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -244,6 +249,8 @@ func TestADecisionEndsByItself(t *testing.T) {
 type deaf struct{ script.Client }
 
 // TestALostMessageCostsASecond: of a client that cannot listen, and where connections are cut.
+//
+// Promise: A lost message, or a client that cannot listen, costs a second.
 func TestALostMessageCostsASecond(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -269,6 +276,8 @@ func TestALostMessageCostsASecond(t *testing.T) {
 
 // TestRedisIsDownAtTheStartAndInBetween: limits work, what was known stays, and what is decided is obeyed when
 // Redis is there again. One that has lost its data gets them back.
+//
+// Promise: Without Redis the last known decisions stay, and limits work.
 func TestRedisIsDownAtTheStartAndInBetween(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t, "--appendonly", "yes")
@@ -302,6 +311,8 @@ func TestRedisIsDownAtTheStartAndInBetween(t *testing.T) {
 }
 
 // TestMalformedDecisionsAreIgnored: each with one line of the log, and the others are obeyed.
+//
+// Promise: Malformed decisions, and limits that the guard cannot keep, are ignored with one line of the log.
 func TestMalformedDecisionsAreIgnored(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		p := start(t, b.NewClient(t), b.Prefix, 10*time.Millisecond)

@@ -12,6 +12,8 @@ import (
 
 // TestProcessesAgree: whatever was decided by whom at the same moment, over connections that are cut and with
 // replies that are lost, all processes do in the end what stands in Redis.
+//
+// Promise: After simultaneous decisions over connections that are cut, all processes agree in the end.
 func TestProcessesAgree(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		seed := uint64(time.Now().UnixNano())

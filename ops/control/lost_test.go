@@ -63,6 +63,9 @@ func root(t *testing.T, rdb redis.UniversalClient, d *Desk) (restore func()) {
 
 // TestALossOfRedisDropsNoDecision: an emergency tightening was gone in all processes, and nobody was told. Two
 // processes live, and each puts back what it knows; one line a loss, and one entry of the audit a decision.
+//
+// Promise: Running processes put back a decision that Redis has lost, and say so in log and audit. A later
+// decision wins.
 func TestALossOfRedisDropsNoDecision(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
@@ -223,6 +226,8 @@ func TestAFailoverToAnOlderStateDropsNoDecision(t *testing.T) {
 }
 
 // TestAProcessThatWasAwayPutsNothingBack: what others decided, withdrew and let end meanwhile is no loss.
+//
+// Promise: A process that was away for less than 30 days puts back no withdrawn decision.
 func TestAProcessThatWasAwayPutsNothingBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		away := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages)

@@ -23,6 +23,8 @@ import (
 
 // TestNobodyChangesThingsWithoutAName: an Authorize that returned no name and no error changed things in
 // nobody's name, and nothing was logged.
+//
+// Promise: Nobody changes anything without a name, and viewers read no contents of tasks.
 func TestNobodyChangesThingsWithoutAName(t *testing.T) {
 	var log bytes.Buffer
 	gate := core.NewMemory(core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))

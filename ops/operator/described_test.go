@@ -113,6 +113,8 @@ func (g *signed) Describe() kit.Description {
 }
 
 // TestNobodySignsForOthers: who changes something is whom Authorize has named, whatever the request says.
+//
+// Promise (Budget): Decisions of operators are audited under the name from the page's Authorize.
 func TestNobodySignsForOthers(t *testing.T) {
 	book := &signed{bare: bare{name: "book"}}
 	d := &desk{T: t, Handler: operator.New(operator.Options{

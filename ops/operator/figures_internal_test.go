@@ -125,6 +125,9 @@ func TestFiguresAreWholeAtTheEdgeOfAMinute(t *testing.T) {
 }
 
 // TestFiguresStayBounded: guards, reasons, actors and names may come from outside, without end.
+//
+// Promise: The operators' figures are those of the last hour, and bounded whatever names, guards and reasons
+// come.
 func TestFiguresStayBounded(t *testing.T) {
 	f, _ := figuresAt()
 	long := strings.Repeat("\x00{é}", 5000)
@@ -229,6 +232,7 @@ func TestABannedActorStaysInSight(t *testing.T) {
 	}
 }
 
+// Promise: Names of actors stay in the process, and are shown only if `Authorize` allows the action `actors`.
 func TestNoActorsKeepsNoNames(t *testing.T) {
 	f, _ := figuresAt()
 	f.NoActors = true

@@ -24,6 +24,8 @@ import (
 
 const ofKey = "Idempotency-Key: k1"
 
+// Promise: With `Defer`, a request refused until a known moment gets 202, Location and Retry-After. It runs
+// later through the application.
 func TestARefusedRequestRunsLater(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -58,6 +60,8 @@ func TestARefusedRequestRunsLater(t *testing.T) {
 }
 
 // TestOnlyThePrincipalReadsTheAnswer: the others do not even learn that it is there.
+//
+// Promise: Only the principal reads state and answer. Others get the 404 of an unknown request.
 func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
 	location := w.defers("rows")
@@ -77,6 +81,8 @@ func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
 	}
 }
 
+// Promise: Credentials are not stored: Authorization, Cookie, fields named like credentials,
+// `Options.Credentials`. A stored request runs as its principal.
 func TestCredentialsAreNotStored(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{}, func(o *deferred.Options) {
 		o.Credentials, o.Secrets = []string{"x-caller"}, nil
@@ -109,6 +115,9 @@ func TestCredentialsAreNotStored(t *testing.T) {
 
 // TestWhatIsStoredCannotBeRead: bodies, queries and fields under any name were readable in Redis, and answers,
 // too.
+//
+// Promise: With `Secrets`, Redis shows nothing of requests and answers, and runs or shows only what was
+// sealed for its user, ID and queue. Secrets rotate. Without them set-up warns (GH009).
 func TestWhatIsStoredCannotBeRead(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -136,6 +145,9 @@ func TestWhatIsStoredCannotBeRead(t *testing.T) {
 
 // TestARequestIsStoredOncePerID: a repetition gets the same Location, whatever the rules say by then, and
 // does not run beside the stored one.
+//
+// Promise: A request is stored once per principal and ID. A repetition gets the same 202 and does not run
+// beside it; another request with the ID gets 422.
 func TestARequestIsStoredOncePerID(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -169,6 +181,9 @@ func TestARequestIsStoredOncePerID(t *testing.T) {
 }
 
 // TestWhatCannotBeStoredIsRefused as it is without Defer, with the moment at which waiting helps.
+//
+// Promise: A request that is not stored never gets 202. If it cannot be stored, it is refused as without
+// `Defer`.
 func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 	b := redistest.Mini(t)
 	w := newWorld(t, b, delay.Options{}, func(o *deferred.Options) {
@@ -215,6 +230,8 @@ func TestALongHeaderIsNotStored(t *testing.T) {
 
 // TestManyUsersFillNoRedis: each stores no more than Limit allows, and all of them no more than MaxStored, in
 // bytes of Redis. What has run makes room.
+//
+// Promise: All users together store `MaxStored` bytes at most, answers included.
 func TestManyUsersFillNoRedis(t *testing.T) {
 	const most = 2 << 20
 	b := redistest.Single(t)
@@ -257,6 +274,9 @@ func TestManyUsersFillNoRedis(t *testing.T) {
 
 // TestAFloodWithIDsCostsOneCallEach: whether a request with an operation ID is stored, only Redis knows. All
 // others, and refusals, are remembered.
+//
+// Promise (Rate limits): With `Defer`, each refused request with an operation ID costs one call, which looks
+// whether it is stored.
 func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 	b := redistest.Single(t)
 	counting := &guardtest.Counting{Client: b.Client}
@@ -292,6 +312,9 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 }
 
 // TestRefusedAgainIsNoFailedTry: a request that is refused more often than it may fail runs all the same.
+//
+// Promise: A stored request that is refused once more waits again, without a failed try or a strike. It fails
+// when older than `MaxAge`.
 func TestRefusedAgainIsNoFailedTry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{MaxTries: 2}, nil)
@@ -326,6 +349,8 @@ func TestARequestIsNotRefusedForever(t *testing.T) {
 }
 
 // TestAFailedTryIsRepeated: after a panic and after a status of 500 and above.
+//
+// Promise: After a panic, or 500 and above, a stored request is tried again, `MaxTries` times.
 func TestAFailedTryIsRepeated(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{MaxTries: 2}, nil)
 	var tries atomic.Int64

@@ -24,6 +24,9 @@ import (
 
 // TestACrossSiteRequestIsRefusedWhenItRunsLater, as it would have been at once: without Origin and
 // Sec-Fetch-Site it ran as the victim.
+//
+// Promise: A stored request is judged as at once: it keeps method, target, host, peer, TLS and all other
+// fields.
 func TestACrossSiteRequestIsRefusedWhenItRunsLater(t *testing.T) {
 	for name, header := range map[string]string{
 		"Sec-Fetch-Site": "Sec-Fetch-Site: cross-site", "Origin": "Origin: https://evil.example",
@@ -111,6 +114,9 @@ func TestARequestRunsLaterBehindARuleByAddress(t *testing.T) {
 }
 
 // TestAnAnswerThatNoHandlerGaveIsAFailure: its client was told "done", and the handler never ran.
+//
+// Promise: An answer from in front of the rule that deferred is a failure and logged. 429, and 500 and above,
+// are tried again first.
 func TestAnAnswerThatNoHandlerGaveIsAFailure(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusPermanentRedirect, http.StatusUnauthorized,
 		http.StatusNotFound} {
@@ -172,6 +178,8 @@ func TestAnAnswerThatNoHandlerGaveIsLogged(t *testing.T) {
 }
 
 // TestAGuardsLastWordIsAnAnswer: the sale is sold out by now, wherever its rule is.
+//
+// Promise: A guard's refusal for good is an answer.
 func TestAGuardsLastWordIsAnAnswer(t *testing.T) {
 	b := redistest.Mini(t)
 	sold := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})

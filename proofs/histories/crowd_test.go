@@ -337,6 +337,9 @@ func (c *crowd) breakProcesses(ctx context.Context, all *sync.WaitGroup, rng *ra
 
 // TestACrowdBeforeProcessesThatDie lets visitors come to a room of three processes, which are stopped and
 // killed, lose replies, and lower and raise the capacity. The test is also what the processes run.
+//
+// Promise (Waiting room): Inside and called never exceed the capacity, also while processes die, replies are
+// lost, a slot moves and visitors come back.
 func TestACrowdBeforeProcessesThatDie(t *testing.T) {
 	if words := strings.Fields(os.Getenv(crowdEnv)); len(words) > 1 {
 		serveCrowd(t, words[0], words[1:])

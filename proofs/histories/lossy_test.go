@@ -11,6 +11,9 @@ import (
 // TestWhatAFailoverMayLose: a failover may lose the newest sales of a Fast guard, but not an older one
 // without those after it, and nothing that an Acked guard has confirmed. Without a failover nothing may be
 // lost.
+//
+// Promise (Every guard): A failover from a dead primary (Sentinel, cluster) loses only the newest
+// unreplicated writes.
 func TestWhatAFailoverMayLose(t *testing.T) {
 	reserved := func(id int, left int64) porcupine.Operation {
 		return porcupine.Operation{Input: saleIn{Op: "reserve", Buyer: id, Units: 1, ID: id, Call: id},
@@ -63,6 +66,9 @@ func TestWhatAFailoverMayLose(t *testing.T) {
 // TestWhatAFailoverMayLoseOfBuckets: when the master of one bucket dies, the newest reservations of its
 // buyers may be lost, and none of another bucket's. On one server both come back at one moment. Units of a
 // loan may be there twice, or not at all.
+//
+// Promise (Every guard): In a Fast sale of several buckets, a failover loses only from the dead primary's
+// buckets. Units between buckets may be lost or doubled.
 func TestWhatAFailoverMayLoseOfBuckets(t *testing.T) {
 	var buyers [saleBuckets][]int
 	for buyer, home := range homes {

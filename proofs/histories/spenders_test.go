@@ -485,6 +485,9 @@ func (s *spenders) settled() int64 {
 // killed. No level spends more than its Max in any window, each process obeys an override with its next call,
 // and what is metered is what callers have heard, each unit once. So is the bill, which is exported all the
 // time.
+//
+// Promise (Budget): No level exceeds its Max in any window, whatever dies; units given back or charged at an
+// ending do not count. Children may add up to more than the parent.
 func TestABudgetOfProcessesThatDie(t *testing.T) {
 	for name, kills := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -589,6 +592,9 @@ func (s *spenders) live(kills bool, more func(ctx context.Context)) {
 
 // TestARedisThatIsFlushedHarmsNoClient flushes it while three processes spend a budget: counts begin anew, no
 // client hears an error, and what was taken before and is given back after it makes no figure negative.
+//
+// Promise (Budget): A Redis that is flushed counts anew. No client gets an error, and later refunds make
+// nothing negative.
 func TestARedisThatIsFlushedHarmsNoClient(t *testing.T) {
 	length := time.Second
 	if redistest.Soak() {

@@ -96,6 +96,8 @@ func (c *crowd) wantTaken(t *testing.T) {
 // TestManyActorsTakeABoundedMemory: PerDay(10_000) with a lease kept 450 bytes for each actor, and a
 // closure for each fetch, for 72 to 144 minutes: 198 MB after 400,000 actors. An actor who gives way to
 // another one has the units back, and no unit is handed out twice.
+//
+// Promise: A guard with leases keeps 65,536 actors in some 30 MB. Units of an actor that is dropped go back.
 func TestManyActorsTakeABoundedMemory(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const most = 10 * 64

@@ -20,6 +20,9 @@ import (
 // TestLeasesWhenAFailoverLosesUnits: no window has more than Max and what the former primary alone has
 // counted: the units that it admitted since, and those that processes have fetched since and not handed out.
 // Units in hand that were fetched before count.
+//
+// Promise: With leases a failover admits N plus the units, those in hand included, that only the former
+// primary counted.
 func TestLeasesWhenAFailoverLosesUnits(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
@@ -48,6 +51,9 @@ func TestLeasesWhenAFailoverLosesUnits(t *testing.T) {
 // TestUnitsInHandThroughAFailover: processes hand out what they have in hand while no server answers. A
 // replica that has all units admits the rest of Max, and no more; from one that was cut off, as many more as
 // the former primary alone has counted.
+//
+// Promise: Units in hand that a replica knows still count after a failover. They are handed out while no
+// server answers.
 func TestUnitsInHandThroughAFailover(t *testing.T) {
 	for _, cutOff := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut off %v", cutOff), func(t *testing.T) {

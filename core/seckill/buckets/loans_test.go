@@ -25,6 +25,8 @@ import (
 
 // TestMoverDies: a process dies after each step of a loan. A buyer who needs the units, or a sweep, completes
 // the loan, and the first process changes nothing when it wakes up later.
+//
+// Promise: Units on their way between buckets survive the process that moves them.
 func TestMoverDies(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		mover := newGuard(guardtest.NewEngine(b))
@@ -244,6 +246,8 @@ func TestLoansInAFullRedis(t *testing.T) {
 
 // TestSoldOutIsNeverSaidWhileUnitsAreLeft: of two units at most one is held at any moment, in changing
 // buckets, while both move.
+//
+// Promise: With several buckets the limit per buyer is exact, and `sold_out` means that all are empty.
 func TestSoldOutIsNeverSaidWhileUnitsAreLeft(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		rounds := 150

@@ -38,6 +38,8 @@ func (m *meanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // TestOneIDAtOnceHearsOneAnswer: in a sale of several buckets two calls of one operation were under way. One
 // took the last units, which another bucket had, and the other said that there were none.
+//
+// Promise: Concurrent calls of one operation get one answer: no `sold_out` beside an `ok`.
 func TestOneIDAtOnceHearsOneAnswer(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -24,6 +24,8 @@ import (
 
 // TestVotesInPartsUseAllMasters: the parts of one poll are spread over all masters, about evenly, and every
 // call works on them.
+//
+// Promise: A poll in parts (`core/votes/parts`) uses all masters of a cluster.
 func TestVotesInPartsUseAllMasters(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", 30, votes.Options{Poll: votes.Poll{Retract: true}, Audit: true})
@@ -73,6 +75,8 @@ func TestVotesInPartsUseAllMasters(t *testing.T) {
 
 // TestProcessesThatDisagreeAboutParts: processes with different numbers of parts vote in one poll
 // concurrently, including the first votes, and each voter counts once.
+//
+// Promise: Processes that disagree about the number of parts count each voter once.
 func TestProcessesThatDisagreeAboutParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rounds, voters := 6, 40
@@ -216,6 +220,8 @@ func TestPartsWhileThePollOpens(t *testing.T) {
 // TestAGuardOfOneSlotRefusesAPollInParts: processes of votes.New and of New share polls, as while one takes
 // the place of the other. A poll that the former began goes on in one slot; one in parts is refused by the
 // former, which would let its voters vote again.
+//
+// Promise: A guard of `votes.New` refuses a poll in parts.
 func TestAGuardOfOneSlotRefusesAPollInParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		plain := votes.New(guardtest.NewEngine(b), "v", votes.Options{Audit: true})

@@ -15,6 +15,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // TestPipelineIsEnoughForAnAdapter: what the documentation of pipeline.Pipeline shows is all that an adapter
 // to another framework has to do.
+//
+// Promise (Requests and answers): Several rules are all or nothing.
 func TestPipelineIsEnoughForAnAdapter(t *testing.T) {
 	conformance.Run(t, conformance.Framework{
 		Build: build,

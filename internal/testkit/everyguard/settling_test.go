@@ -60,6 +60,9 @@ func (settled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // TestSettlingIgnoresTheEndOfItsContext: whoever writes "defer g.Settle(ctx, d, core.Rollback)" settles with
 // the context of a request that is over. A lock, a permit and the units of a limit then stayed taken. Each
 // guard sends what it sends with a context that lasts.
+//
+// Promise (Endings): `Settle` of every guard ignores the end of its context, so it may be deferred with the
+// request's.
 func TestSettlingIgnoresTheEndOfItsContext(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rdb := b.NewClient(t)

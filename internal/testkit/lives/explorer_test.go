@@ -300,6 +300,8 @@ func (l *life) parse(t *testing.T, text string) (s sequence) {
 }
 
 // TestLives runs the sequences of every life.
+//
+// Promise: In every order of the events of a life, each answer is what the definition says.
 func TestLives(t *testing.T) {
 	server := redistest.StartServer(t)
 	length, most := extent(t)

@@ -41,6 +41,9 @@ const (
 // is slow, loses replies, and breaks for up to 20 s every few minutes. Afterwards nobody was let through more
 // often than the limit says, each yes is a sale, nothing is held, and Redis was used again within 2 s of each
 // outage. GATEHOUSE_SEED runs one seed again.
+//
+// Promise (Outages): Over hours of outages no client gets more than the limit, each yes is a sale, and
+// nothing stays held.
 func TestHoursOfFaults(t *testing.T) {
 	seeds, length := []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}, 10*time.Minute
 	if redistest.Soak() {

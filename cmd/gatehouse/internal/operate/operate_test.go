@@ -194,6 +194,8 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 }
 
 // TestNoTextOfAUserSteersATerminal: members of objects in results, and errors, were written as they were.
+//
+// Promise (Requests and answers): No text of a user steers the terminal of `gatehouse`.
 func TestNoTextOfAUserSteersATerminal(t *testing.T) {
 	t.Parallel()
 	const evil = "a\u009b31mb\u202ec\x1b[2Jd"
