@@ -47,7 +47,6 @@ var sectionOf = map[string]string{
 	"cmd/gatehouse":          "The command",
 	"internal/accesslog":     "The command",
 	"internal/everyscript":   "The command",
-	"examples/cookbook":      "Cookbook",
 }
 
 var (

@@ -24,8 +24,6 @@ func fingerprintOf(t *testing.T, r *http.Request) string {
 }
 
 // TestAPrefixThatWasStrippedCounts: /beta/orders got the answer of /acme/orders.
-//
-// Promise: A prefix that was stripped from the path counts in a `Fingerprint`.
 func TestAPrefixThatWasStrippedCounts(t *testing.T) {
 	found := map[string]string{}
 	for _, target := range []string{"/acme/orders", "/beta/orders", "/acme/orders?a=1", "/acme/orders?a=2"} {

@@ -17,9 +17,6 @@ import (
 
 // TestAnEarlyHintLeavesTheFieldsOfTheFinalAnswer: behind a limit, a httputil.ReverseProxy whose upstream sends
 // 103 emptied the header, and the answer had no RateLimit.
-//
-// Promise: An informational answer takes no RateLimit field away, if the rule wraps the proxy itself or
-// depends on the response.
 func TestAnEarlyHintLeavesTheFieldsOfTheFinalAnswer(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")

@@ -202,8 +202,6 @@ func TestAnEndingIsNotTriedAgainForLong(t *testing.T) {
 // TestAWindowThatOnlyRefusesIsNotForgotten: two releases run side by side. The older one has 50 a minute and
 // takes 41, the newer one has 50 in three minutes and is refused. However long that goes on, no three minutes
 // have more than 50 units when the newer one is admitted.
-//
-// Promise: A window that only refuses is not forgotten while its node has units.
 func TestAWindowThatOnlyRefusesIsNotForgotten(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(start)

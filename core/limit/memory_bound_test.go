@@ -156,8 +156,6 @@ func TestManyGoroutinesMakeRoom(t *testing.T) {
 
 // TestAKeyTakesWhatTheDocumentsSay measures core.WithMemoryKeys: bytes per key, with actors like
 // addresses.
-//
-// Promise: The memory engine takes 200 to 350 bytes per key.
 func TestAKeyTakesWhatTheDocumentsSay(t *testing.T) {
 	const actors = 60_000 // so many that what other tests have left, and what goes meanwhile, hardly counts
 	heap := func() uint64 {

@@ -117,8 +117,6 @@ func TestRefundAgainAfterALostReply(t *testing.T) {
 
 // TestRefundsTakeNoMemoryPerRequest: the key of the refunds is all that is left of an attempt that was given
 // back, and it does not grow with them.
-//
-// Promise: Refunds leave at most 1,112 bytes per actor, for two minutes.
 func TestRefundsTakeNoMemoryPerRequest(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		g := k.make(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Per(10, 24*time.Hour))

@@ -160,8 +160,6 @@ func TestRefusalsAreByTheirLimits(t *testing.T) {
 
 // TestRefusalsUnderLimitsThatAreChangedInPlace: the function returns one slice and changes it, and an attempt
 // under the new limits was answered with the refusal under the old ones.
-//
-// Promise: A limits function may change its slice in place.
 func TestRefusalsUnderLimitsThatAreChangedInPlace(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		limits := []Limit{PerHour(1)}

@@ -13,9 +13,6 @@ import (
 
 // TestSeckillCommandsOfAReservation counts what the script of a reservation calls while units are left, and
 // when the item is sold out: five PEXPIRE of 16 commands, and a search among the holds, were needed for each.
-//
-// Promise: A reservation takes nine commands and the clock, eight without an outbox. A sold-out answer takes
-// five and the clock.
 func TestSeckillCommandsOfAReservation(t *testing.T) {
 	s := redistest.StartServer(t, "--save", "")
 	rdb := s.Client(t)

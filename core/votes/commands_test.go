@@ -13,8 +13,6 @@ import (
 
 // TestVotesCommandsOfACast counts what the script of a vote calls, for a voter's first vote of a choice that
 // others have voted for: seven commands and the clock, and two more with an audit stream.
-//
-// Promise: A vote takes seven commands and the clock, nine with `Audit`.
 func TestVotesCommandsOfACast(t *testing.T) {
 	s := redistest.StartServer(t, "--save", "")
 	rdb := s.Client(t)

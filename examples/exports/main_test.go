@@ -20,8 +20,6 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 var secrets = [][]byte{make([]byte, 32)}
 
 // TestAllExportsAreMadeTenAtATime: a crowd asks at once, and each of its exports is made, once.
-//
-// Promise (Deferred requests): An endpoint of exports works off a crowd, each once, ten at a time.
 func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 	n := 60
 	if redistest.Soak() {

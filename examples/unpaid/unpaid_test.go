@@ -20,9 +20,6 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // TestUnpaidReservationsComeBack, each once, though a callback fails, and a relay dies before it has
 // acknowledged what it did. Paid and cancelled ones do not.
-//
-// Promise (Deferred requests): Unpaid reservations come back to the application, through the outbox and a
-// queue.
 func TestUnpaidReservationsComeBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -229,8 +229,6 @@ func TestHalfAFileIsNotInForce(t *testing.T) {
 
 // TestAFileThatStaysCutIsNotInForce: where a file was cut behind a line and stayed so, what was left of it was
 // in force, with the last rules gone.
-//
-// Promise: A followed file that was cut is not in force, however long it stays so.
 func TestAFileThatStaysCutIsNotInForce(t *testing.T) {
 	const text = "guards:\n  a: {sliding_window: {limits: 100/h}}\n" +
 		"  b:\n    sliding_window:\n      limits: 10/h\n" +

@@ -16,9 +16,6 @@ import (
 
 // TestChangesBehindAProxyThatDropsThePort: on plain http with a port behind nginx's "Host $host" each change was
 // refused as one of another site, and nothing said why.
-//
-// Promise: Behind a proxy that drops the port, the operators' page says why a change is refused, and
-// `Origins` allows it.
 func TestChangesBehindAProxyThatDropsThePort(t *testing.T) {
 	gate := core.NewMemory(core.WithObserver(guardtest.Ignore{}))
 	rule := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(9)), Who: keyfuncs.IP()}

@@ -19,8 +19,6 @@ import (
 
 // TestPeekOfALimitWithTiersAsksForTheTier: the page had no field for the tier, so a pro user with 28 of 30
 // left was shown as limited, with limit 1 and none left.
-//
-// Promise: The operators' page has a field for each value that decides, such as the tier.
 func TestPeekOfALimitWithTiersAsksForTheTier(t *testing.T) {
 	b := redistest.Mini(t)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(ignore{}),

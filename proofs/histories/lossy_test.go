@@ -66,9 +66,6 @@ func TestWhatAFailoverMayLose(t *testing.T) {
 // TestWhatAFailoverMayLoseOfBuckets: when the master of one bucket dies, the newest reservations of its
 // buyers may be lost, and none of another bucket's. On one server both come back at one moment. Units of a
 // loan may be there twice, or not at all.
-//
-// Promise (Every guard): In a Fast sale of several buckets, a failover loses only from the dead primary's
-// buckets. Units between buckets may be lost or doubled.
 func TestWhatAFailoverMayLoseOfBuckets(t *testing.T) {
 	var buyers [saleBuckets][]int
 	for buyer, home := range homes {

@@ -89,8 +89,6 @@ func TestReadingLeavesNothingBehind(t *testing.T) {
 }
 
 // TestAnyBytesAgainstADefinition compares random names and prefixes of few bytes with a definition in Go.
-//
-// Promise: Names between two prefixes are found by reading alone, whatever their bytes. Answers are bounded.
 func TestAnyBytesAgainstADefinition(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

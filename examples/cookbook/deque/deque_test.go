@@ -59,8 +59,6 @@ func wantEmpty(t *testing.T, l *deque.Lists) {
 // TestTheOrderIsThatOfASlice: pops used to take from the wrong end, and the number of a shard was compared as
 // text. Lists grow to both sides here, over shards with positive and negative numbers, and operations are
 // repeated with their IDs.
-//
-// Promise: A sharded list has the order of a deque. No empty shard stays, and no value is lost with a reply.
 func TestTheOrderIsThatOfASlice(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		l := deque.New(guardtest.NewEngine(b), deque.Options{PerShard: 2, Shards: 1000})
@@ -369,8 +367,6 @@ func (c *counting) BLMove(
 
 // TestWaitersShareOneConnectionAndDoNotPoll: while a list is empty, a process with many waiters has one
 // blocking command under way, and each waiter asks the list once per such command.
-//
-// Promise: Waiters for a value do not poll, miss none, and take nothing when they give up.
 func TestWaitersShareOneConnectionAndDoNotPoll(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client := &counting{UniversalClient: b.Client}

@@ -52,7 +52,6 @@ func wantBalance(t *testing.T, m *market.Markets, user string, want int64) {
 	}
 }
 
-// Promise: A purchase moves money and item, or nothing. Money is conserved, and exact up to 2^53-1.
 func TestAPurchaseMovesMoneyAndItem(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		m := market.New(guardtest.NewEngine(b), 10, time.Hour)

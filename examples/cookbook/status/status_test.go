@@ -38,7 +38,6 @@ func post(t *testing.T, b *status.Board, user, id, text string) status.Posted {
 	return posted
 }
 
-// Promise: A message is posted and counted in one call, once per ID. An unknown user leaves nothing.
 func TestAMessageIsPostedAndCountedInOneCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		board := newBoard(t, guardtest.NewEngine(b), "ann")
@@ -84,8 +83,6 @@ func TestAnUnknownUserLeavesNothing(t *testing.T) {
 }
 
 // TestScriptsDeclareTheirKeys: the key of a message used to be made inside the script.
-//
-// Promise: A script writes no key that its call does not name.
 func TestScriptsDeclareTheirKeys(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		gate, declared := recipetest.NewDeclared(b)
