@@ -61,7 +61,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 // TestTheTrackRecordShowsEachDefectMended: each row of docs/track-record.md names tests, and each test is there.
 func TestTheTrackRecordShowsEachDefectMended(t *testing.T) {
 	page := read(t, "docs/track-record.md")
-	namedTestsExist(t, page, 90)
+	namedTestsExist(t, page, 40)
 	rows := regexp.MustCompile(`(?m)^\| [^|]+ \| [^|]+ \|[\w ,]*\| ([^|]+) \|$`).FindAllStringSubmatch(page, -1)
 	if lines := strings.Count(page, "\n|"); len(rows) != lines-1 || len(rows) < 40 { // one line has dashes
 		t.Errorf("%d rows of %d lines are well formed", len(rows), lines)

@@ -12,7 +12,7 @@ func fileSchema() schema {
 	}
 	return schema{
 		"$schema":              "https://json-schema.org/draft/2020-12/schema",
-		"$id":                  "https://raw.githubusercontent.com/gatehouse-go/gatehouse/main/config/schema.json",
+		"$id":                  "https://raw.githubusercontent.com/gatehouse-go/gatehouse/main/ops/config/schema.json",
 		"title":                "Gatehouse: guards and rules",
 		"type":                 "object",
 		"properties":           properties,
