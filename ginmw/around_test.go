@@ -5,19 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
+	"github.com/gatehouse-go/gatehouse/adapters/adaptertest"
 )
 
 // TestAnswersBehindGinsMiddlewareStand: whoever got a yes has it, and nobody else has.
 func TestAnswersBehindGinsMiddlewareStand(t *testing.T) {
-	conformance.KeepWhatIsAnswered(t,
-		conformance.Around{Name: "gin.Recovery", Recovers: true,
-			Build: func(_ time.Duration, app conformance.App) http.Handler {
-				app.Recover = conformance.RecoverOutside
+	adaptertest.RunBehind(t,
+		adaptertest.Around{Name: "gin.Recovery", Recovers: true,
+			Build: func(_ time.Duration, app adaptertest.App) http.Handler {
+				app.Recover = adaptertest.RecoverOutside
 				return build(app)
 			}},
-		conformance.Around{Name: "http.TimeoutHandler", Ends: true, Answers: true,
-			Build: func(limit time.Duration, app conformance.App) http.Handler {
+		adaptertest.Around{Name: "http.TimeoutHandler", Ends: true, Answers: true,
+			Build: func(limit time.Duration, app adaptertest.App) http.Handler {
 				return http.TimeoutHandler(build(app), limit, "too late")
 			}})
 }

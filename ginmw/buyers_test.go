@@ -16,11 +16,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/gatehouse-go/gatehouse/adapters/adaptertest"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/seckill/buckets"
 	"github.com/gatehouse-go/gatehouse/ginmw"
-	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/saletest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -112,7 +112,7 @@ func (m *market) app(sale saletest.Sales) http.Handler {
 	engine.Use(gin.RecoveryWithWriter(io.Discard), signIn)
 	engine.POST("/sales/:sku/orders", ginmw.Gin(ginmw.Rule{
 		Guard: sale,
-		Who:   keyfuncs.User(conformance.UserKey),
+		Who:   keyfuncs.User(adaptertest.UserKey),
 		What:  keyfuncs.Param("sku"),
 		ID:    keyfuncs.IdempotencyKey(),
 	}), m.placeOrder)
@@ -188,7 +188,7 @@ func (m *market) orderFromAfar(buyer, key, ends string, patience time.Duration) 
 }
 
 func (m *market) sign(r *http.Request, buyer, key, ends string) {
-	r.Header.Set(conformance.UserHeader, buyer)
+	r.Header.Set(adaptertest.UserHeader, buyer)
 	r.Header.Set(endsHeader, ends)
 	if key != "" {
 		r.Header.Set("Idempotency-Key", `"`+key+`"`)

@@ -7,10 +7,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/gatehouse-go/gatehouse/adapters/adaptertest"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/ginmw"
-	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
@@ -21,11 +21,9 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// Promise (Lock): A request holds its lock until its handler has returned. Its context has the fence, and
-// ends with `lock.ErrLost` when the lock is lost.
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP, Slash: conformance.SlashSplits,
-		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }})
+	adaptertest.Run(t, adaptertest.Framework{Build: build, PerIP: perIP, Slash: adaptertest.SlashSplits,
+		Mount: func(rules ...ginmw.Rule) { ginmw.Gin(rules...) }, Redis: redistest.Client})
 }
 
 func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
@@ -36,9 +34,9 @@ func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http
 }
 
 // build leaves the engine as gin.New makes it, which trusts every proxy.
-func build(app conformance.App) http.Handler {
+func build(app adaptertest.App) http.Handler {
 	engine := gin.New()
-	if app.Recover == conformance.RecoverOutside {
+	if app.Recover == adaptertest.RecoverOutside {
 		engine.Use(gin.RecoveryWithWriter(io.Discard))
 	}
 	engine.Use(signIn)
@@ -50,22 +48,22 @@ func build(app conformance.App) http.Handler {
 		if len(route.Rules) > 0 {
 			handlers = append(handlers, ginmw.Gin(route.Rules...))
 		}
-		if app.Recover == conformance.RecoverInside {
+		if app.Recover == adaptertest.RecoverInside {
 			handlers = append(handlers, gin.RecoveryWithWriter(io.Discard))
 		}
 		if route.Between != nil {
 			handlers = append(handlers, func(c *gin.Context) { route.Between(); c.Next() })
 		}
 		handlers = append(handlers, func(c *gin.Context) { route.Handler(exchange{c}) })
-		engine.Handle(route.Method, conformance.Colons(route.Path), handlers...)
+		engine.Handle(route.Method, adaptertest.Colons(route.Path), handlers...)
 	}
 	return engine
 }
 
 // signIn is the application's own authentication.
 func signIn(c *gin.Context) {
-	if user := c.GetHeader(conformance.UserHeader); user != "" {
-		c.Set(conformance.UserKey, user)
+	if user := c.GetHeader(adaptertest.UserHeader); user != "" {
+		c.Set(adaptertest.UserKey, user)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/gatehouse-go/gatehouse/adapters/adaptertest"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -21,13 +21,22 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // Promise (Endings): The handler's status decides, whatever the connection or the context does. This holds
 // for each adapter.
+//
+// Promise (Endings): A half-closed connection does not undo an answered claim.
+//
+// Promise (Endings): Middleware that ends the context does not oversell.
+//
+// Promise (Endings): A slow body does not outlast the hold.
 func TestConformanceOfServeMux(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: buildMux, Mount: mount, PerIP: perIP, First: true})
+	adaptertest.Run(t,
+		adaptertest.Framework{Build: buildMux, Mount: mount, PerIP: perIP, Redis: redistest.Client})
 }
 
+// TestConformanceOfChi: the adapter has been on a redis-server, so a Redis inside the process is enough.
+//
 // Promise (Semaphore): A request holds its permit until its handler has returned, however it ends.
 func TestConformanceOfChi(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: buildChi, Mount: mount, PerIP: perIP, Fast: true})
+	adaptertest.Run(t, adaptertest.Framework{Build: buildChi, Mount: mount, PerIP: perIP})
 }
 
 func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
@@ -38,11 +47,11 @@ func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http
 
 func mount(rules ...nethttpmw.Rule) { nethttpmw.HTTP(rules...) }
 
-func buildMux(app conformance.App) http.Handler {
+func buildMux(app adaptertest.App) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range app.Routes {
 		h := handler(route)
-		if app.Recover == conformance.RecoverInside {
+		if app.Recover == adaptertest.RecoverInside {
 			h = middleware.Recoverer(h) // net/http has none; chi's is a middleware for net/http
 		}
 		if len(route.Rules) > 0 {
@@ -55,15 +64,15 @@ func buildMux(app conformance.App) http.Handler {
 		h = nethttpmw.HTTP(app.Use[i]...)(h)
 	}
 	h = signIn(h)
-	if app.Recover == conformance.RecoverOutside {
+	if app.Recover == adaptertest.RecoverOutside {
 		h = middleware.Recoverer(h)
 	}
 	return h
 }
 
-func buildChi(app conformance.App) http.Handler {
+func buildChi(app adaptertest.App) http.Handler {
 	router := chi.NewRouter()
-	if app.Recover == conformance.RecoverOutside {
+	if app.Recover == adaptertest.RecoverOutside {
 		router.Use(middleware.Recoverer)
 	}
 	router.Use(signIn)
@@ -75,7 +84,7 @@ func buildChi(app conformance.App) http.Handler {
 		if len(route.Rules) > 0 {
 			r = r.With(nethttpmw.HTTP(route.Rules...))
 		}
-		if app.Recover == conformance.RecoverInside {
+		if app.Recover == adaptertest.RecoverInside {
 			r = r.With(middleware.Recoverer)
 		}
 		r.Method(route.Method, route.Path, handler(route))
@@ -86,14 +95,14 @@ func buildChi(app conformance.App) http.Handler {
 // signIn is the application's own authentication.
 func signIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user := r.Header.Get(conformance.UserHeader); user != "" {
-			r = r.WithContext(keyfuncs.WithValue(r.Context(), conformance.UserKey, user))
+		if user := r.Header.Get(adaptertest.UserHeader); user != "" {
+			r = r.WithContext(keyfuncs.WithValue(r.Context(), adaptertest.UserKey, user))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func handler(route conformance.Route) http.Handler {
+func handler(route adaptertest.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.Between != nil {
 			route.Between()

@@ -16,7 +16,7 @@ import (
 
 // Pipeline takes requests through a list of rules: check, confirm, respond, settle. Applications use it
 // through nethttpmw.HTTP, ginmw.Gin and echomw.Echo. It is exported for adapters to other frameworks, which
-// only translate. It is safe for concurrent use.
+// only translate, and which package adaptertest tests. It is safe for concurrent use.
 //
 //	passage, refusal := pipeline.Enter(&keyfuncs.Request{Request: r, Facts: ...})
 //	if refusal != nil {

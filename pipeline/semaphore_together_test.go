@@ -157,7 +157,7 @@ func TestASemaphoreInsideTheProcessIsAskedInTurn(t *testing.T) {
 }
 
 // TestABurstOfOneUserStarvesNobody: of 500 requests of one user at one moment 10 pass, and take nothing of
-// what nine others share with them. The conformance suite has it over HTTP.
+// what nine others share with them. Package adaptertest has it over HTTP.
 //
 // Promise: A burst of one user takes nothing from a limit that others share.
 func TestABurstOfOneUserStarvesNobody(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
+	"github.com/gatehouse-go/gatehouse/adapters/adaptertest"
 	"github.com/gatehouse-go/gatehouse/adapters/echov5mw"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/testkit/conformance"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // Promise: `PerIP` counts addresses, by headers of named proxies only, in each framework.
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Framework{Build: build, PerIP: perIP,
-		Mount: func(rules ...echov5mw.Rule) { echov5mw.Echo(rules...) }})
+	adaptertest.Run(t, adaptertest.Framework{Build: build, PerIP: perIP,
+		Mount: func(rules ...echov5mw.Rule) { echov5mw.Echo(rules...) }, Redis: redistest.Client})
 }
 
 func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http.Handler {
@@ -33,10 +33,10 @@ func perIP(gate *core.Engine, at limit.Limit, trusted ...keyfuncs.IPOption) http
 }
 
 // build leaves echo as echo.New makes it.
-func build(app conformance.App) http.Handler {
+func build(app adaptertest.App) http.Handler {
 	e := echo.New()
 	e.Logger = slog.New(slog.DiscardHandler) // panics are expected
-	if app.Recover == conformance.RecoverOutside {
+	if app.Recover == adaptertest.RecoverOutside {
 		e.Use(middleware.Recover())
 	}
 	e.Use(signIn)
@@ -48,7 +48,7 @@ func build(app conformance.App) http.Handler {
 		if len(route.Rules) > 0 {
 			around = append(around, echov5mw.Echo(route.Rules...))
 		}
-		if app.Recover == conformance.RecoverInside {
+		if app.Recover == adaptertest.RecoverInside {
 			around = append(around, middleware.Recover())
 		}
 		if route.Between != nil {
@@ -56,7 +56,7 @@ func build(app conformance.App) http.Handler {
 				return func(c *echo.Context) error { route.Between(); return next(c) }
 			})
 		}
-		e.Add(route.Method, conformance.Colons(route.Path), func(c *echo.Context) error {
+		e.Add(route.Method, adaptertest.Colons(route.Path), func(c *echo.Context) error {
 			x := &exchange{c: c}
 			route.Handler(x)
 			return x.err
@@ -68,8 +68,8 @@ func build(app conformance.App) http.Handler {
 // signIn is the application's own authentication.
 func signIn(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c *echo.Context) error {
-		if user := c.Request().Header.Get(conformance.UserHeader); user != "" {
-			c.Set(conformance.UserKey, user)
+		if user := c.Request().Header.Get(adaptertest.UserHeader); user != "" {
+			c.Set(adaptertest.UserKey, user)
 		}
 		return next(c)
 	}

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -99,6 +100,18 @@ func Single(t testing.TB) Backend {
 	t.Helper()
 	Need(t, Program())
 	return sharedBackend(t, "redis", sharedSingle)
+}
+
+// Client returns the client of [Single] and a prefix for the test's keys, for adaptertest.Framework. Where
+// redis-server is not installed, the client is one of a miniredis, unless [RequireEnv] is set.
+func Client(t testing.TB) (client redis.UniversalClient, prefix string) {
+	t.Helper()
+	start := Single
+	if !has(Program()) && os.Getenv(RequireEnv) == "" {
+		start = Mini
+	}
+	b := start(t)
+	return b.Client, b.Prefix
 }
 
 // Cluster returns the package's cluster of three masters with a replica each,
