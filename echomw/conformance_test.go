@@ -19,7 +19,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// Promise: Each framework mounts the operators' page behind its own login.
 func TestConformance(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Framework{Build: build, PerIP: perIP,
 		Mount: func(rules ...echomw.Rule) { echomw.Echo(rules...) }, Redis: redistest.Client})

@@ -208,9 +208,6 @@ func TestGroupsShareAMiddleware(t *testing.T) {
 
 // TestPreIsTooEarlyForRoutes: middleware that echo runs before its router knows no route. The warning came at
 // the 100th request.
-//
-// Promise: `Route` in echo's Pre, before the router, is warned of at the first request for a path that
-// exists.
 func TestPreIsTooEarlyForRoutes(t *testing.T) {
 	log := warntest.Record(t)
 	rule := echomw.Rule{

@@ -31,8 +31,6 @@ func logHere(t *testing.T) *bytes.Buffer {
 }
 
 // TestPipelinesLogWhereTheirEnginesDo: the pipeline logs about a rule to the logger of its guard's engine.
-//
-// Promise: Adapters, key functions and operators' handlers log to the guard's engine's logger.
 func TestPipelinesLogWhereTheirEnginesDo(t *testing.T) {
 	elsewhere := logHere(t)
 	var log bytes.Buffer

@@ -16,8 +16,6 @@ import (
 func teamOf(r *keyfuncs.Request) (string, error) { return r.Header.Get("Team"), nil }
 
 // TestALimitInFrontOfANarrowerOneIsTold: in the order organisation, user, one user's burst had others refused.
-//
-// Promise: Set-up warns of a limit or semaphore in front of a narrower one, where the keys show it (GH012).
 func TestALimitInFrontOfANarrowerOneIsTold(t *testing.T) {
 	log := logHere(t)
 	gate := core.NewMemory(core.WithLogger(slog.New(slog.NewTextHandler(log, nil))))

@@ -15,8 +15,6 @@ import (
 
 // TestTakeOfANameThatNoRuleHas: a typo was silently false, and the handler turned every buyer away. A rule
 // that has let the request pass undecided is no typo.
-//
-// Promise: `Take` or `Spend` of a name that no rule has panics in a test, and logs GH006 in a server.
 func TestTakeOfANameThatNoRuleHas(t *testing.T) {
 	skipped := ruleOf(&fake{name: "members"})
 	skipped.Who, skipped.NoKey = keyfuncs.Header("X-Member"), pipeline.NoKeySkip

@@ -155,8 +155,6 @@ func snapshot(t *testing.T, b redistest.Backend, keys []string) (text []string) 
 	return text
 }
 
-// Promise: A refused attempt and a Peek write nothing. Exception: in a log of other limits a refusal is
-// noted, at most once in a quarter of its Window.
 func TestLimiterRefusalAndPeekWriteNothing(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		g := k.make(guardtest.NewEngine(b, core.WithRefusalMemory(0)), "w", Per(2, time.Hour), Per(9, 24*time.Hour))

@@ -138,8 +138,6 @@ func TestLockRace(t *testing.T) {
 	})
 }
 
-// Promise: A refused attempt writes nothing. Exception: after the clock was set back, it shortens a lease
-// that would last too long.
 func TestLockRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "l", Options{})
@@ -159,9 +157,6 @@ func TestLockRefusalsWriteNothing(t *testing.T) {
 
 // TestLockLostReply: the client library sends the calls again: the lock is taken once, with one fence,
 // renewed and given back.
-//
-// Promise: An attempt whose reply is lost takes the lock once, with one fence. An attempt that arrives after
-// its release takes nothing.
 func TestLockLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := New(guardtest.NewEngine(b), "l", Options{})
@@ -342,8 +337,6 @@ func TestLockExtend(t *testing.T) {
 }
 
 // TestLockThatIsBroken: it is free at once, and who had it hears of it with the next renewal.
-//
-// Promise: An operator sees the holder, the fence and how many wait, and breaks the lock.
 func TestLockThatIsBroken(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "l", Options{})

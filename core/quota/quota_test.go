@@ -98,7 +98,8 @@ func TestQuotaCountsDifferentItems(t *testing.T) {
 	})
 }
 
-// Promise: A refused attempt writes nothing.
+// Promise (Every guard): A refused attempt adds nothing to Redis. It may shorten leases after the clock was set
+// back, and keep a limit of a log from being forgotten.
 func TestQuotaRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)

@@ -13,9 +13,6 @@ import (
 // TestChangesRenewTheTTLsOfASaleOnlyWhenDue: each change renewed the TTL of each key. Now the keys end
 // together, not before Keep has passed since the last change, and a 64th of Keep later at most. Changes
 // before they are due leave them.
-//
-// Promise: All keys of a sale end together, Keep after the last change or the closing, or up to a 64th of
-// Keep later.
 func TestChangesRenewTheTTLsOfASaleOnlyWhenDue(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const keep = 64 * time.Hour

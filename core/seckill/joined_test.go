@@ -19,9 +19,6 @@ import (
 // TestJoinedReservationsAreDecidedAsOneAfterTheOther compares a run for several attempts with one for each at
 // the same moment: replies, records, events and TTLs, while holds expire and are confirmed and cancelled,
 // also before they come.
-//
-// Promise: Buyers of one bucket at one moment (Fast) are decided in one script run, as if one after the
-// other.
 func TestJoinedReservationsAreDecidedAsOneAfterTheOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed, cases := rand.Uint64(), 20

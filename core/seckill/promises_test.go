@@ -35,7 +35,6 @@ func TestTheSeventeenthTryIsCountedOrNotToldYes(t *testing.T) {
 	saletest.One().TheSeventeenthTryIsCountedOrNotToldYes(t)
 }
 
-// Promise: Another call with the same ID gets a replay, whatever replies were lost.
 func TestWhoAsksAgainIsToldOfAReplay(t *testing.T) { saletest.One().WhoAsksAgainIsToldOfAReplay(t) }
 
 func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {

@@ -184,7 +184,6 @@ func TestSeckillReplay(t *testing.T) {
 	})
 }
 
-// Promise: Cancel gives back once.
 func TestSeckillCancelledIsGone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{})

@@ -160,8 +160,6 @@ func TestLeasesWhenTheClockJumps(t *testing.T) {
 }
 
 // TestLeasesOfTwoLengths: while a deployment changes the lease, neither release cuts the other's short.
-//
-// Promise: Leases of different lengths do not shorten each other.
 func TestLeasesOfTwoLengths(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -151,8 +151,6 @@ func TestSemaphoreRace(t *testing.T) {
 	})
 }
 
-// Promise: A refused attempt writes nothing. Exception: after the clock was set back, it shortens leases that
-// would last too long.
 func TestSemaphoreRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "s", Options{Max: 1})
@@ -170,9 +168,6 @@ func TestSemaphoreRefusalsWriteNothing(t *testing.T) {
 
 // TestSemaphoreLostReply: the client library sends the calls again, and the permit is taken and given back
 // once.
-//
-// Promise: An attempt whose reply is lost takes and gives back its permits once. An attempt that arrives
-// after its release takes nothing.
 func TestSemaphoreLostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -298,8 +293,6 @@ func TestSemaphoreMaxByAttempt(t *testing.T) {
 
 // TestSemaphoreEviction: the permits of one holder, or of all, are free at once, and those who had them hear
 // of it with the next renewal.
-//
-// Promise: An operator sees who holds permits, and takes them away.
 func TestSemaphoreEviction(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "s", Options{Max: 3})

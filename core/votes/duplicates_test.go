@@ -19,7 +19,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
-// Promise: A duplicate is remembered for a second at most, in bounded memory.
 func TestDuplicatesAreRememberedForAMoment(t *testing.T) {
 	now := time.Now()
 	m := newDuplicates(time.Hour) // at most a second

@@ -86,7 +86,6 @@ func TestVotesSeveralChoices(t *testing.T) {
 	})
 }
 
-// Promise: A poll opens and closes by the server's clock.
 func TestVotesOpenAndClose(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

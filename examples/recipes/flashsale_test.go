@@ -59,9 +59,6 @@ type shopper struct {
 
 // TestACrowdComesToAFlashSale: hundreds of browsers poll, at most the capacity is inside, each unit is sold
 // once, nobody gets two, and who still waits then is told that it is sold out.
-//
-// Promise (Waiting room): In front of a sale each unit is sold once, and visitors in line hear that the sale
-// is over.
 func TestACrowdComesToAFlashSale(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

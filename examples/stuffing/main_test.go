@@ -73,8 +73,6 @@ func TestThreeAccountsHaveThreeVotes(t *testing.T) {
 
 // TestManyAccountsHaveWhatTheirAddressesHave: the number of addresses limits an attacker with thousands of
 // accounts. An IPv6 network counts as one address, and a forged header as none.
-//
-// Promise (Votes): Caps by address, device and account hold against an attack.
 func TestManyAccountsHaveWhatTheirAddressesHave(t *testing.T) {
 	each(t, 1500, func(t *testing.T, b redistest.Backend, tries int) {
 		k := attack{tries: tries, accounts: 5000, people: 100}

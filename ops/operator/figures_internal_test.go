@@ -125,9 +125,6 @@ func TestFiguresAreWholeAtTheEdgeOfAMinute(t *testing.T) {
 }
 
 // TestFiguresStayBounded: guards, reasons, actors and names may come from outside, without end.
-//
-// Promise: The operators' figures are those of the last hour, and bounded whatever names, guards and reasons
-// come.
 func TestFiguresStayBounded(t *testing.T) {
 	f, _ := figuresAt()
 	long := strings.Repeat("\x00{é}", 5000)

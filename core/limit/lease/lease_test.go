@@ -319,8 +319,6 @@ func TestLeasesSpareCalls(t *testing.T) {
 
 // TestLeasesThatCannotBeAreFoundAtSetUp: the panic says what to do instead. Where a function returns several
 // limits, each attempt asks Redis.
-//
-// Promise: An impossible lease panics at set-up. Attempts with several limits ask Redis.
 func TestLeasesThatCannotBeAreFoundAtSetUp(t *testing.T) {
 	e := guardtest.NewEngine(redistest.Mini(t))
 	guardtest.WantPanic(t, "use fewer", func() { New(e, "short", limit.Per(5000, 10*time.Millisecond)) })
@@ -356,8 +354,6 @@ func (p *leasing) remaining(t *testing.T) int64 {
 
 // TestRemainingCountsWhatIsInHand: an answer that came with units ahead left them out, so that it said far
 // fewer than the answers before and after it.
-//
-// Promise: Remaining counts units in hand.
 func TestRemainingCountsWhatIsInHand(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(partBegins.Add(time.Millisecond / 2)) // no attempt is at the end of a part

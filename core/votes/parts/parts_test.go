@@ -220,8 +220,6 @@ func TestPartsWhileThePollOpens(t *testing.T) {
 // TestAGuardOfOneSlotRefusesAPollInParts: processes of votes.New and of New share polls, as while one takes
 // the place of the other. A poll that the former began goes on in one slot; one in parts is refused by the
 // former, which would let its voters vote again.
-//
-// Promise: A guard of `votes.New` refuses a poll in parts.
 func TestAGuardOfOneSlotRefusesAPollInParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		plain := votes.New(guardtest.NewEngine(b), "v", votes.Options{Audit: true})
