@@ -278,7 +278,6 @@ func closing(t *testing.T, c closer) script.Client {
 	return c
 }
 
-// Promise: A script that a server does not know is sent with the call.
 func TestScriptFlushIsInvisible(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		flush := func() {

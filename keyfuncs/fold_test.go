@@ -12,8 +12,6 @@ import (
 )
 
 // TestSpellingsOfAnAccountAreOneKey: a login limit of 3 by a form field let 8 of 8 spellings pass.
-//
-// Promise: Spellings of an account are one key with `Folded`.
 func TestSpellingsOfAnAccountAreOneKey(t *testing.T) {
 	user := keyfuncs.Folded(keyfuncs.Form("user"))
 	find := func(text string) (string, error) {

@@ -148,9 +148,6 @@ func TestEveryAnswerHasWordsForPeople(t *testing.T) {
 }
 
 // TestAPageNamesTheFieldThatIsMissing, as text: the name may be anything.
-//
-// Promise: A 400 `no_key` names the form field, query parameter or JSON member that is missing, and no header
-// that a proxy may set.
 func TestAPageNamesTheFieldThatIsMissing(t *testing.T) {
 	rule := ruleOf(&refuser{fake{name: "site"}, core.Decision{Reason: core.ReasonLimited}})
 	rule.Who = keyfuncs.Form("<choice>")

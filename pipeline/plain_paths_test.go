@@ -20,9 +20,6 @@ import (
 
 // TestAnotherSpellingOfAPathDoesNotPassTheRuleOnASubtree: /files%2Fa.txt was served past the limit on /files/,
 // by a file server at the root. The routers send it there; PlainPaths does not let it in.
-//
-// Promise: The outcome of `/files%2Fname` behind a rule on `/files/` is stated for each framework.
-// `PlainPaths` refuses it in all.
 func TestAnotherSpellingOfAPathDoesNotPassTheRuleOnASubtree(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "files"), 0o700); err != nil {

@@ -13,8 +13,6 @@ import (
 
 // TestVariablesThatWereNeverSetAreFoundAtSetUp: an interface that holds a nil pointer is not nil, so a rule
 // with a *bans.Guard that nobody has made would panic in the first request.
-//
-// Promise (Every guard): A guard or bans that were never set are found at set-up.
 func TestVariablesThatWereNeverSetAreFoundAtSetUp(t *testing.T) {
 	var (
 		noBans  *bans.Guard

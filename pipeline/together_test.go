@@ -510,8 +510,6 @@ func (g *audited) Check(ctx context.Context, a core.Attempt) (core.Decision, err
 }
 
 // TestAGuardThatEmbedsALimitIsAskedByItsOwnCheck, also among limits: what it does there must not be skipped.
-//
-// Promise: The pipeline calls the own Check of an application's guard that embeds a limit.
 func TestAGuardThatEmbedsALimitIsAskedByItsOwnCheck(t *testing.T) {
 	b := redistest.Mini(t)
 	p := newProcess(t, b, true)

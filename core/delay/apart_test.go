@@ -303,8 +303,6 @@ func (c *company) times(id string) int {
 
 // TestTasksThatRunForLongHoldUpNobody: a suspect waits for what runs, and what is due for a suspect, for the
 // length of a lease at most.
-//
-// Promise: Tasks that run apart hold up others for two leases at most, and take turns with them.
 func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks", delay.Options{Lease: time.Second})

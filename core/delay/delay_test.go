@@ -440,8 +440,6 @@ func TestAClaimOfLongPayloadsIsAnsweredInParts(t *testing.T) {
 }
 
 // TestAQueueIsKeptUntilItsTasksAreDue and 30 days more: all keys of a slot expire at one moment.
-//
-// Promise: All keys of a slot expire together, 30 days after the last scheduled moment.
 func TestAQueueIsKeptUntilItsTasksAreDue(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ctx := context.Background()

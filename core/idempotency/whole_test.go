@@ -12,8 +12,6 @@ import (
 
 // TestOutcomesFitEveryServer: Redis closed the connection for an outcome that was longer than its
 // proto-max-bulk-len, and the operation stayed in progress.
-//
-// Promise: An outcome fits every server, whatever its `proto-max-bulk-len`.
 func TestOutcomesFitEveryServer(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.StartServer(t).Client(t)

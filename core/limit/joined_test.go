@@ -14,9 +14,6 @@ import (
 
 // TestJoinedAttemptsAreDecidedAsOneAfterTheOther compares the script for several attempts with the script for
 // one, called once for each at the same moment: replies, logs and TTLs, over random limits, costs and pauses.
-//
-// Promise: Checks of one actor at one moment (sliding windows, one limit) may share a script run. Each has
-// its own decision, deadline, cancellation and refund.
 func TestJoinedAttemptsAreDecidedAsOneAfterTheOther(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed, cases := rand.Uint64(), 25

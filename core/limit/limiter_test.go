@@ -360,7 +360,6 @@ func TestLimiterHostileText(t *testing.T) {
 	})
 }
 
-// Promise: Concurrent calls take exactly N units, without errors.
 func TestLimiterRace(t *testing.T) {
 	eachKind(t, func(t *testing.T, b redistest.Backend, k kind) {
 		const clients, calls, limit = 4, 400, 50
@@ -596,8 +595,6 @@ func TestLimitsByAttemptHaveTheDeadline(t *testing.T) {
 }
 
 // TestLimitChangedAtRunTime: used units keep counting, however a limit is changed.
-//
-// Promise: A changed Max or resolution goes on counting. Limits may come in another order, and beside others.
 func TestLimitChangedAtRunTime(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

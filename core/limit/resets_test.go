@@ -42,8 +42,6 @@ func TestResetAfterIsWhenTheNextUnitComesBack(t *testing.T) {
 
 // TestResetAfterIsExact takes at random, under one limit and several, and looks just before the moment that
 // each answer names, and at it.
-//
-// Promise (Requests and answers): RateLimit's `t` is exactly the first moment at which asking can help.
 func TestResetAfterIsExact(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		seed := rand.Uint64()

@@ -119,9 +119,6 @@ func TestReadsDoNotCloseWhatWritesOpened(t *testing.T) {
 
 // TestCallsWaitForAProbeWithinTheirTime: the call that starts a probe is sent when it is answered, so the
 // first call after an outage succeeds. It waits for no longer than a check may take.
-//
-// Promise (Outages): The first call after an outage waits for a probe within its own time, and is sent when
-// the probe succeeds.
 func TestCallsWaitForAProbeWithinTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()

@@ -132,8 +132,6 @@ func TestLostReply(t *testing.T) {
 
 // TestFailedRequestAfterALostReply makes a first attempt whose reply is lost, so that go-redis resends it and
 // gets a replay. When the request then fails, its vote must be taken back all the same.
-//
-// Promise: A first attempt whose reply was lost gets a first answer, not a replay.
 func TestFailedRequestAfterALostReply(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

@@ -515,8 +515,6 @@ func TestACommandThatGoRedisCannotWriteFailsAlone(t *testing.T) {
 }
 
 // TestSilentConnectionsDoNotHoldUpOthers: calls do not wait for long for those under way.
-//
-// Promise (Outages): Silent connections hold up the calls behind them for 25 ms at most.
 func TestSilentConnectionsDoNotHoldUpOthers(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)

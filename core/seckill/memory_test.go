@@ -24,7 +24,6 @@ func twoProcesses(b redistest.Backend) (here, there *Guard, clock *guardtest.Clo
 		clock, asked
 }
 
-// Promise: A sell-out is remembered for 250 ms at most.
 func TestSoldOutIsRemembered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		here, there, clock, asked := twoProcesses(b)

@@ -36,9 +36,6 @@ func TestLeaseOfADeadProcessEnds(t *testing.T) {
 }
 
 // TestLeasesAreRenewed: by one call for many holders, for as long as they hold.
-//
-// Promise: A process renews up to 500 holders of a pool by one call each third of the lease, also on a full
-// server.
 func TestLeasesAreRenewed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, calls := guardtest.NewClock(), &guardtest.Counting{Client: b.Client}

@@ -178,8 +178,6 @@ func TestAnAnswerThatNoHandlerGaveIsLogged(t *testing.T) {
 }
 
 // TestAGuardsLastWordIsAnAnswer: the sale is sold out by now, wherever its rule is.
-//
-// Promise: A guard's refusal for good is an answer.
 func TestAGuardsLastWordIsAnAnswer(t *testing.T) {
 	b := redistest.Mini(t)
 	sold := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})

@@ -51,9 +51,6 @@ func TestLeasesWhenAFailoverLosesUnits(t *testing.T) {
 // TestUnitsInHandThroughAFailover: processes hand out what they have in hand while no server answers. A
 // replica that has all units admits the rest of Max, and no more; from one that was cut off, as many more as
 // the former primary alone has counted.
-//
-// Promise: Units in hand that a replica knows still count after a failover. They are handed out while no
-// server answers.
 func TestUnitsInHandThroughAFailover(t *testing.T) {
 	for _, cutOff := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut off %v", cutOff), func(t *testing.T) {

@@ -436,8 +436,6 @@ func TestUnitsInHandComeBack(t *testing.T) {
 }
 
 // TestWhatIsInHandIsNotForAnotherLimit: a function lowers the limit of a tenant while units are in hand.
-//
-// Promise: Units fetched under a former Max are not handed out.
 func TestWhatIsInHandIsNotForAnotherLimit(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, of := guardtest.NewClockAt(partBegins), limit.PerHour(4000)
