@@ -1,28 +1,24 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/http"
-	"slices"
-	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
 // Passage is a request that all rules have let through, until it has been answered. Its methods are for
 // adapters. They must not be called concurrently.
 //
-// The final status of the response, just before it is sent, alone decides whether an entry is kept or has
-// failed: see Rule.Failed. An entry that is kept and needs a confirmation (core.Traits.Confirms) is
+// The final status of the response, just before it is sent, alone decides whether a claim is kept or has
+// failed: see Rule.Failed. A claim that is kept and needs a confirmation (core.Traits.Confirms) is
 // confirmed before the header is sent. If that fails, the client gets a refusal instead of the handler's
 // response: gone, unconfirmed or unavailable. After the first byte of the response nothing changes these
-// decisions. Entries that failed are given back when the adapter leaves the passage.
+// decisions. Claims that failed are given back when the adapter leaves the passage.
 type Passage struct {
 	scope    scope
 	settling detached         // the request's context without its cancellation
@@ -30,14 +26,13 @@ type Passage struct {
 	pipeline *Pipeline
 	outer    *Passage       // the passage of the middleware around this one
 	fields   answers.Fields // read also by a handler that outlasts its http.TimeoutHandler
-	entries  []*entry
-	few      [1]*entry // room for entries without an allocation
-	first    entry
+	claims   []claim
+	few      [1]claim // room for a claim without an allocation
 
 	response  *response // from Watch on, if it is watched; else unwatched
 	recording *recording
 
-	status  uint16 // decides about the entries; 16 bits, since each request has a passage
+	status  uint16 // decides about the claims; 16 bits, since each request has a passage
 	phase   phase
 	left    bool
 	judging bool // a Rule.Failed is running
@@ -71,7 +66,7 @@ type phase uint8
 const (
 	phaseOpen    phase = iota // nothing has been written
 	phaseHeld                 // the handler has begun its response, which is held back
-	phaseSent                 // the entries are decided, and the handler's response is sent
+	phaseSent                 // the claims are decided, and the handler's response is sent
 	phaseRefused              // a refusal has replaced the handler's response
 )
 
@@ -80,60 +75,6 @@ type held struct {
 	status int
 	header http.Header
 	body   []byte
-}
-
-// entry is a decision that has to be settled, by the pipeline or by the caller of Take.
-type entry struct {
-	rule     *mounted
-	decision core.Decision
-	run      *run // nil: see runsOf
-	place    kit.Place
-	owner    atomic.Int32
-	spending spending
-
-	kept      bool // the request has not failed
-	judged    bool // kept is known
-	claimed   bool // Take cannot take it any more
-	settled   bool
-	confirmed bool // it was committed before the header was sent
-	revoked   bool // and nobody heard of it
-	rest      bool // the committed outcome was pending
-	again     bool // the commit failed and must be repeated: the operation has been done
-}
-
-// The owner of an entry settles it.
-const (
-	ownerPipeline int32 = iota // the pipeline, when the request ends
-	ownerTaker                 // the caller of Take
-	ownerNobody                // nobody: it has been settled
-)
-
-// freeUnlessAllowed frees the place of an entry whose guard took nothing.
-func (e *entry) freeUnlessAllowed() {
-	if !e.decision.Allowed {
-		e.free()
-	}
-}
-
-// free is called when the entry has ended.
-func (e *entry) free() {
-	e.place.Free()
-	e.run.end()
-}
-
-// takePlace reserves a place for a claim before its guard is asked, so that what it takes can be settled
-// however long Redis is unavailable.
-func (e *entry) takePlace() error {
-	if e.rule.traits.KeepsOnFailure {
-		return nil
-	}
-	return e.place.Take()
-}
-
-// claim reserves the entry for the pipeline, and reports whether the pipeline is to settle it.
-func (e *entry) claim() bool {
-	e.claimed = e.claimed || e.owner.CompareAndSwap(ownerPipeline, ownerNobody)
-	return e.claimed
 }
 
 // begin is called when the final status is about to be sent. It reports whether the handler's response goes
@@ -153,7 +94,7 @@ func (p *Passage) begin(status int) bool {
 	return p.decide(status, false)
 }
 
-// decide judges the entries by the status, and confirms those that need it. It reports whether the handler's
+// decide judges the claims by the status, and confirms those that need it. It reports whether the handler's
 // response is sent. If not, decide has written a refusal. over means that the response is complete.
 func (p *Passage) decide(status int, over bool) bool {
 	if p.nobody {
@@ -169,8 +110,8 @@ func (p *Passage) decide(status int, over bool) bool {
 	}
 	failed, err := p.confirm(over)
 	if failed == nil && p.isLost() {
-		for _, e := range p.entries {
-			e.revoked = e.confirmed
+		for c := range p.all {
+			c.on(eventLose)
 		}
 		p.unanswered()
 		return false
@@ -181,9 +122,11 @@ func (p *Passage) decide(status int, over bool) bool {
 		return true
 	}
 	p.phase = phaseRefused
-	for _, e := range p.entries {
-		e.kept = e.kept && failed.again // a kept outcome stands for the claims of the other entries
-		e.claim()
+	for c := range p.all {
+		if failed.state() != stateUnsure { // else the outcome that is kept stands for the other claims
+			c.on(eventFail)
+		}
+		c.on(eventClose)
 	}
 	p.refuse(failed, reasonOf(err))
 	return false
@@ -194,52 +137,58 @@ func (p *Passage) decide(status int, over bool) bool {
 // taken back. A response is not lost if its client named the operation, and so may ask again, or if an
 // outcome is kept.
 func (p *Passage) isLost() bool {
-	return p.response.buffer && p.scope.Err() != nil && !slices.ContainsFunc(p.entries, func(e *entry) bool {
-		return e.confirmed && (e.rule.keepsOutcome() || !e.decision.Attempt.MadeID())
+	return p.response.buffer && p.scope.Err() != nil && !p.anyClaim(func(c *claim) bool {
+		return c.isConfirmed() && (c.rule.keepsOutcome() || !c.decision.Attempt.MadeID())
 	})
 }
 
-// judge decides for each entry whether it is kept. If a Rule.Failed panics, its rule and the later ones have
+// judge decides for each claim whether it is kept. If a Rule.Failed panics, its rule and the later ones have
 // failed.
 func (p *Passage) judge(status int) {
 	if p.deferred {
 		status = deferredStatus
 	}
 	p.status, p.judging = uint16(status), true
-	for _, e := range p.entries {
-		e.kept = false
+	for c := range p.all {
+		c.on(eventFail)
 	}
-	for _, e := range p.entries {
-		// If nobody was answered, or the request runs later, there is no outcome to keep.
-		e.judged = true
-		none := status == StatusClientGone || p.deferred
-		e.kept = (!none || !e.rule.keepsOutcome()) && e.rule.keepsOn(status)
+	// If nobody was answered, or the request runs later, there is no outcome to keep.
+	none := status == StatusClientGone || p.deferred
+	for c := range p.all {
+		if (!none || !c.rule.keepsOutcome()) && c.rule.keepsOn(status) {
+			c.on(eventSucceed)
+		}
 	}
 	p.judging = false
 }
 
-// confirm confirms the entries that are kept and need it. It stops at the first failure. Outcomes go last:
+// confirm confirms the claims that are kept and need it. It stops at the first failure. Outcomes go last:
 // after a crash in between, a repetition must not get the answer of a purchase that was not confirmed.
-func (p *Passage) confirm(over bool) (failed *entry, err error) {
+func (p *Passage) confirm(over bool) (failed *claim, err error) {
 	for _, outcomes := range []bool{false, true} {
 		if outcomes && p.isLost() {
 			break
 		}
-		for _, e := range p.entries {
-			traits := &e.rule.traits
-			if !e.kept || !traits.Confirms || e.confirmed || e.rule.keepsOutcome() != outcomes || !e.claim() {
+		for c := range p.all {
+			traits := &c.rule.traits
+			if !traits.Confirms || c.rule.keepsOutcome() != outcomes || !c.isKept() ||
+				c.on(eventClose) != stateKeeping {
 				continue
 			}
-			end := core.Commit
+			end, done := core.Commit, eventCommit
 			if outcomes {
 				outcome := p.recording.outcome(int(p.status), traits.MaxBody, over)
-				end, e.rest = core.CommitWith(outcome), outcome.Pending
+				if end = core.CommitWith(outcome); outcome.Pending {
+					done = eventBegin
+				}
 			}
-			if err := e.rule.Guard.Settle(&p.settling, e.decision, end); err != nil {
-				e.again = outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid)
-				return e, err
+			if err := c.rule.Guard.Settle(&p.settling, c.decision, end); err != nil {
+				if outcomes && !errors.Is(err, core.ErrGone) && !errors.Is(err, core.ErrInvalid) {
+					c.on(eventMiss)
+				}
+				return c, err
 			}
-			e.confirmed = true
+			c.on(done)
 		}
 	}
 	return nil, nil
@@ -256,23 +205,18 @@ func reasonOf(err error) core.Reason {
 	return answers.ReasonUnavailable
 }
 
-// refuse answers in the handler's place. by is the entry whose rule refuses; nil if no rule does.
-func (p *Passage) refuse(by *entry, reason core.Reason) {
+// refuse answers in the handler's place. by is the claim whose rule refuses; nil if no rule does.
+func (p *Passage) refuse(by *claim, reason core.Reason) {
 	if p.response.base == nil {
 		return
 	}
-	last := p.entries[len(p.entries)-1]
-	if by != nil {
-		last = by
-	}
-	d := last.decision
+	rule, d := p.refusing(by)
 	d.Allowed, d.Reason, d.Replayed = false, reason, false
 	if d.RetryAfter = 0; reason == core.ReasonUnconfirmed {
 		d.RetryAfter = unconfirmedRetry
 	}
-	f := last.rule.refuse(reason, d)
-	others := slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return e == by })
-	fields := p.figures(others, &answers.Figure{Source: &last.rule.source, Decision: &core.Decision{}})
+	f := rule.refuse(reason, d)
+	fields := p.figures(by, &answers.Figure{Source: &rule.source, Decision: &core.Decision{}})
 	if by == nil {
 		f.By(nil, p.from.Request, fields)
 	} else {
@@ -284,6 +228,18 @@ func (p *Passage) refuse(by *entry, reason core.Reason) {
 	f.Answer(watched(p.response.base, hears), p.from.Request)
 }
 
+// refusing returns the rule whose texts a refusal has, and its decision: those of the claim, or of the last one.
+func (p *Passage) refusing(by *claim) (rule *mounted, d core.Decision) {
+	rule = p.pipeline.rules[len(p.pipeline.rules)-1] // if all of them let the request pass undecided
+	for c := range p.all {
+		rule, d = c.rule, c.decision
+		if c == by {
+			break
+		}
+	}
+	return rule, d
+}
+
 // setHeader replaces the header of the response.
 func (p *Passage) setHeader(h http.Header) {
 	clear(p.response.header)
@@ -291,7 +247,7 @@ func (p *Passage) setHeader(h http.Header) {
 }
 
 // reopen is called when the response did not begin after all, because hijacking the connection failed.
-// Entries that were confirmed stay confirmed.
+// Claims that were confirmed stay confirmed.
 func (p *Passage) reopen() {
 	if p.phase == phaseSent {
 		p.phase = phaseOpen
@@ -331,14 +287,14 @@ func (p *Passage) Leave(status int) {
 	p.settle()
 }
 
-// nothingSpent ends the entries of a passage that has nothing to tell its guards. It reports false if a
+// nothingSpent ends the claims of a passage that has nothing to tell its guards. It reports false if a
 // handler has said what the request has cost.
 func (p *Passage) nothingSpent() bool {
-	for _, e := range p.entries {
-		if !e.spending.sum.CompareAndSwap(0, -1) {
+	for c := range p.all {
+		if !c.spending.sum.CompareAndSwap(0, -1) {
 			return false
 		}
-		e.owner.CompareAndSwap(ownerPipeline, ownerNobody)
+		c.on(eventSettle)
 	}
 	return true
 }
@@ -397,65 +353,6 @@ func (p *Passage) release(over bool) bool {
 	}
 	p.response.held.body = nil
 	return true
-}
-
-// settle settles the entries that were not settled before the header was sent: first those that are given
-// back together, then the others in the order of the rules, outcomes last.
-func (p *Passage) settle() {
-	defer p.settleFrom(0) // also if a guard of the application panics
-	p.settleTogether()
-}
-
-// settleFrom goes through the entries twice, counted by i, and settles those that keep outcomes the second
-// time. It reaches every entry even if a guard of the application panics.
-func (p *Passage) settleFrom(i int) {
-	n := len(p.entries)
-	defer func() {
-		if i < 2*n { // it panics
-			p.settleFrom(i + 1)
-		}
-	}()
-	for ; i < 2*n; i++ {
-		if e := p.entries[i%n]; e.rule.keepsOutcome() == (i >= n) {
-			e.settle(&p.settling, p)
-		}
-	}
-}
-
-func (e *entry) settle(ctx context.Context, p *Passage) {
-	if e.settled {
-		return
-	}
-	e.settled = true
-	defer e.free()
-	end := e.ending(p)
-	switch {
-	case e.revoked, e.confirmed && e.rest:
-		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
-	case e.again:
-		e.place.SettleLater(e.rule.Guard, e.decision, end)
-	case !e.confirmed && e.claim():
-		e.place.Settle(ctx, e.rule.Guard, e.decision, end)
-	}
-}
-
-// ending returns how the attempt ended.
-func (e *entry) ending(p *Passage) core.Ending {
-	if sum, told := e.spending.end(); told { // spent units stay spent, also if the request failed
-		return core.CommitCost(sum)
-	}
-	if e.rule.keepsOutcome() && e.kept {
-		outcome := p.recording.outcome(int(p.status), e.rule.traits.MaxBody, !p.aborted)
-		outcome.Pending = false // whatever is missing will not come
-		return core.CommitWith(outcome)
-	}
-	switch {
-	case e.revoked:
-		return core.Revoke
-	case e.kept, e.confirmed, e.again:
-		return core.Commit
-	}
-	return core.Rollback
 }
 
 // Refused returns the status of the refusal that replaced the handler's response. It is for frameworks that

@@ -7,13 +7,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// figures makes the fields of the passage's entries, or, after a refusal, those of the rule that refused.
-func (p *Passage) figures(entries []*entry, refusing *answers.Figure) answers.Fields {
+// figures makes the fields of the passage's claims, or, after a refusal, those of the rule that refused, whose
+// claim is left out.
+func (p *Passage) figures(without *claim, refusing *answers.Figure) answers.Fields {
 	var few [4]answers.Figure // more are rare
 	decided := few[:0]
-	for _, e := range entries {
-		back := e.judged && e.goesBack()
-		decided = append(decided, answers.Figure{Source: &e.rule.source, Decision: &e.decision, GoesBack: back})
+	for c := range p.all {
+		if c != without {
+			decided = append(decided,
+				answers.Figure{Source: &c.rule.source, Decision: &c.decision, GoesBack: c.goesBack()})
+		}
 	}
 	var around *answers.Fields
 	if p.outer != nil {
@@ -29,7 +32,7 @@ func (p *Passage) refusedBy(f *answers.Refusal, rule *mounted) *answers.Refusal 
 		d = &core.Decision{} // the guard has not decided
 	}
 	refusing := answers.Figure{Source: &rule.source, Decision: d}
-	f.By(&rule.source, p.from.Request, p.figures(p.entries, &refusing))
+	f.By(&rule.source, p.from.Request, p.figures(nil, &refusing))
 	return f
 }
 

@@ -2,15 +2,10 @@ package pipeline
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 
-	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -91,23 +86,26 @@ func (p *Pipeline) Settles() bool { return p.settles }
 // The checks go on when the client disconnects: a check that is interrupted might have taken something.
 func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
 	passage := newPassage(p, r)
+	var few [2]turn // without an allocation
+	turns := few[:min(len(p.rules), len(few))]
+	if len(p.rules) > len(few) {
+		turns = make([]turn, len(p.rules))
+	}
+	for i, rule := range p.rules {
+		turns[i].rule = rule
+	}
 	entered := false
 	defer func() {
 		if !entered { // refused, or a key function of the application panics
-			passage.giveBack(nil)
+			passage.giveBack(turns)
 		}
 	}()
-	var few [4]prepared // without an allocation
-	ready := few[:min(len(p.rules), len(few))]
-	if len(p.rules) > len(few) {
-		ready = make([]prepared, len(p.rules))
-	}
 	if p.defers {
 		if rule, refusal := passage.deferredBefore(); refusal != nil {
 			return nil, passage.refusedBy(refusal, rule)
 		}
 	}
-	if rule, refusal := passage.askAll(ready); refusal != nil {
+	if rule, refusal := passage.ask(turns); refusal != nil {
 		return nil, passage.refused(rule, refusal)
 	}
 	if p.replays {
@@ -115,7 +113,7 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
 			return nil, replay
 		}
 	}
-	passage.fields = passage.figures(passage.entries, nil)
+	passage.fields = passage.figures(nil, nil)
 	if p.holds {
 		passage.hold()
 	}
@@ -124,32 +122,6 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
 	}
 	entered = true
 	return passage, nil
-}
-
-// askAll asks the rules, and returns the one that refuses the request, if one does.
-func (p *Passage) askAll(ready []prepared) (*mounted, *answers.Refusal) {
-	rules := p.pipeline.rules
-	if len(rules) == 1 {
-		return rules[0], p.ask(rules[0], &ready[0])
-	}
-	bodied := bodied(&p.from)
-	for i := 0; i < len(rules); {
-		if p.pipeline.looksAhead(i, bodied) {
-			if rule, refusal := p.pipeline.lookAhead(&p.settling, &p.from, i, ready); refusal != nil {
-				return rule, refusal
-			}
-		}
-		n := p.pipeline.together(i, bodied)
-		if n < 2 {
-			if refusal := p.ask(rules[i], &ready[i]); refusal != nil {
-				return rules[i], refusal
-			}
-		} else if rule, refusal := p.askTogether(rules[i:i+n], ready[i:i+n]); refusal != nil {
-			return rule, refusal
-		}
-		i += max(n, 1)
-	}
-	return nil, nil
 }
 
 // replay returns the answer to a request that repeats an operation which is done, or nil for any other
@@ -166,24 +138,12 @@ func (p *Passage) replay() *answers.Refusal {
 	return replay
 }
 
-// together returns how many rules from the one at i on may be asked together: none in front of which the
-// request's body has to be waited for.
-func (p *Pipeline) together(i int, bodied bool) int {
-	n := p.rules[i].together
-	for k := 1; bodied && k < n; k++ {
-		if p.rules[i+k].readsBody {
-			return k
-		}
-	}
-	return n
-}
-
 // hold makes the handler's context end when a claim of the request is lost. Nobody stops it: it ends with the
 // request, and middlewares around the rules may use it until then.
 func (p *Passage) hold() {
-	for _, e := range p.entries {
-		if e.rule.holder != nil && !e.decision.Attempt.Shadow {
-			p.scope.Context, _ = e.rule.holder.Hold(p.scope.Context, e.decision)
+	for c := range p.all {
+		if c.rule.holder != nil && !c.decision.Attempt.Shadow {
+			p.scope.Context, _ = c.rule.holder.Hold(p.scope.Context, c.decision)
 		}
 	}
 }
@@ -193,189 +153,53 @@ func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
 	ctx := r.Context()
 	passage := &Passage{settling: detached{r.Request}, from: *r, pipeline: p, response: &unwatched}
 	passage.scope.Context, passage.scope.passage = ctx, passage
-	passage.entries = passage.few[:0]
 	passage.outer, _ = ctx.Value(passageKey{}).(*Passage)
 	return passage
 }
 
-// newEntry returns an entry for the rule's decision. It becomes one of the passage's entries when the rule
-// allows the request.
-func (p *Passage) newEntry(rule *mounted) *entry {
-	if len(p.entries) > 0 {
-		return &entry{rule: rule}
+// newClaim returns a claim for a rule whose guard is about to be asked. Claims do not move.
+func (p *Passage) newClaim(rule *mounted) *claim {
+	if p.claims == nil {
+		if p.claims = p.few[:0]; len(p.pipeline.rules) > len(p.few) {
+			p.claims = make([]claim, 0, len(p.pipeline.rules))
+		}
 	}
-	p.first = entry{rule: rule}
-	return &p.first
+	p.claims = p.claims[:len(p.claims)+1]
+	c := &p.claims[len(p.claims)-1]
+	c.rule = rule
+	return c
 }
 
-// done returns the first entry that repeats an attempt which is done, if the request claims nothing else.
-func (p *Passage) done() *entry {
-	for _, e := range p.entries {
-		if e.rule.doneBefore(&e.decision) {
+// all goes through the claims of guards that have allowed the request.
+func (p *Passage) all(yield func(*claim) bool) {
+	for i := range p.claims {
+		if c := &p.claims[i]; c.state() != stateAsked && !yield(c) {
+			return
+		}
+	}
+}
+
+// anyClaim reports whether any claim is of this kind.
+func (p *Passage) anyClaim(is func(*claim) bool) bool {
+	for c := range p.all {
+		if is(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// done returns the first claim that repeats an attempt which is done, if the request claims nothing else.
+func (p *Passage) done() *claim {
+	for c := range p.all {
+		if c.rule.doneBefore(&c.decision) {
 			if p.allDone() {
-				return e
+				return c
 			}
 			break
 		}
 	}
 	return nil
-}
-
-// ask asks a rule, and keeps what its guard took.
-func (p *Passage) ask(rule *mounted, ready *prepared) *answers.Refusal {
-	e := p.newEntry(rule)
-	defer e.freeUnlessAllowed() // also if a function of the application panics
-	rule.prepare(&p.settling, &p.from, ready)
-	if ready.asks() {
-		rule.try(&p.settling, ready, e)
-	}
-	return p.conclude(rule, ready, e)
-}
-
-// conclude draws the conclusion from what a rule was asked.
-func (p *Passage) conclude(rule *mounted, ready *prepared, e *entry) *answers.Refusal {
-	refusal := rule.judge(&p.settling, ready, e)
-	if rule.Rollout != nil {
-		refusal = rule.Rollout.note(ready.cohort, refusal)
-	}
-	if refusal != nil {
-		return refusal
-	}
-	if p.outer != nil {
-		warnOfTwice(p.outer, rule, &e.decision)
-	}
-	if e.decision.Allowed {
-		p.entries = append(p.entries, e)
-		if rule.traits.KeepsOutcome {
-			p.record(&rule.traits)
-		}
-	}
-	return nil
-}
-
-// try goes through the stages in which a rule that is prepared asks its bans and its guard. It does not act
-// on their answers: see judge.
-func (r *mounted) try(ctx context.Context, p *prepared, e *entry) {
-	for _, stage := range r.stages {
-		switch stage {
-		case stageBans:
-			if e.decision, p.banned = r.banned(ctx, p.attempt); p.banned || p.only {
-				return
-			}
-		case stagePlace:
-			if p.failed = e.place.Take(); p.failed != nil {
-				return
-			}
-		case stageRun:
-			e.run = r.begin(&p.attempt)
-		case stageCheck:
-			e.decision, p.failed = r.Guard.Check(ctx, p.attempt)
-		default: // see prepare
-		}
-	}
-}
-
-// asks reports whether the bans and the guard of a rule that is prepared have to be asked.
-func (p *prepared) asks() bool { return p.refusal == nil && !p.passes && p.cohort != cohortSkipped }
-
-// judge says what follows from what try has heard, and adapts the entry's decision. The decision is not
-// allowed, and there is no refusal, if the rule did not decide.
-func (r *mounted) judge(ctx context.Context, p *prepared, e *entry) *answers.Refusal {
-	switch {
-	case p.refusal != nil:
-		r.traceRefusal(ctx, p.refusal.Reason, p.err, p.cohort == cohortShadowed)
-		return p.refusal
-	case p.passes || p.cohort == cohortSkipped:
-		return nil
-	case p.banned:
-		return r.refuseBanned(e.decision)
-	case p.only:
-		return nil
-	}
-	return r.answer(ctx, &p.attempt, e, p.failed)
-}
-
-// answer makes an answer of the guard's decision. If the guard returned an error, it applies the rule's
-// outage policy. A refusal in the shadow has no effect, so it is no strike.
-func (r *mounted) answer(ctx context.Context, a *core.Attempt, e *entry, err error) *answers.Refusal {
-	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
-	if local { // the guard decides inside the process, because Redis is unavailable
-		e.decision, err = r.local.CheckLocal(ctx, *a) // mount has checked that it exists
-	}
-	d := &e.decision
-	d.Guard = r.name // a guard of the application may set another name
-	if err != nil {
-		return r.answerError(ctx, a, d, err)
-	}
-	switch {
-	case d.Allowed && (!d.Replayed || !r.underWay(d)):
-		return nil
-	case d.Allowed:
-		e.place.Settle(ctx, r.Guard, *d, core.Rollback)
-		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
-	case e.run.refused():
-		soon(d)
-	case !local && !a.Shadow: // without Redis, a strike would only wait for it again
-		r.strike(ctx, *a, d.Reason)
-	}
-	return r.refuse(d.Reason, *d)
-}
-
-// answerError makes an answer of an error of the rule's guard.
-func (r *mounted) answerError(
-	ctx context.Context, a *core.Attempt, d *core.Decision, err error,
-) *answers.Refusal {
-	switch {
-	case errors.Is(err, core.ErrInvalid):
-		r.traceRefusal(ctx, answers.ReasonInvalid, &keyError{field: "guard"}, a.Shadow)
-		return r.refuse(answers.ReasonInvalid, *d)
-	case r.outage() == core.FailOpen:
-		*d = core.Decision{}
-		return nil
-	}
-	return r.refuse(answers.ReasonUnavailable, *d)
-}
-
-// refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error) *answers.Refusal {
-	reason := answers.ReasonUnavailable
-	switch {
-	case errors.Is(err, keyfuncs.ErrMalformed):
-		reason = answers.ReasonMalformed
-	case errors.Is(err, keyfuncs.ErrTooLarge):
-		reason = answers.ReasonTooLarge
-	case errors.Is(err, core.ErrInvalid): // such as any other error of Cost
-		reason = answers.ReasonInvalid
-	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
-		reason = answers.ReasonNoKey
-		r.logins.missed(ctx, r, err)
-	default: // a function of the application failed, which is not the client's fault
-		r.logFailure(ctx, err)
-	}
-	refusal := r.refuse(reason, core.Decision{Guard: r.name})
-	if reason == answers.ReasonNoKey {
-		refusal.Missing = keyfuncs.FieldOf(err)
-	}
-	return refusal
-}
-
-// failure is a kind of failure of a key function.
-type failure struct{ key, function string }
-
-// logFailure logs that a key function of the application failed: of each kind the first failure, and then one
-// per minute, since each request may cause one.
-func (r *mounted) logFailure(ctx context.Context, err error) {
-	if skipped, ok := r.failures.Due(failure{keyOf(err), keyfuncs.FunctionOf(err)}); ok {
-		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err,
-			"failures_not_logged", skipped)
-	}
-}
-
-// traceRefusal reports a refusal that the guard has not decided to the observer. Without it, requests that
-// lack a login would leave no trace.
-func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
-	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
-	kit.Refused(ctx, r.Guard, d, keyOf(err), keyfuncs.FunctionOf(err))
 }
 
 // passageKey is the key of the innermost passage in a request's context.
@@ -397,95 +221,3 @@ func (s *scope) Value(key any) any {
 
 // Context returns the request's context with the decisions: see [Decision] and [Take].
 func (p *Passage) Context() context.Context { return &p.scope }
-
-// warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit
-// counts such a request twice, and a claim refuses each request as a duplicate of itself.
-func warnOfTwice(outer *Passage, rule *mounted, d *core.Decision) {
-	if e := findIn(outer, d.Guard); e != nil && e.decision.Attempt.Actor == d.Attempt.Actor &&
-		e.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.Tell(outer.scope.Context, rule.logger(), d.Guard, "guard", d.Guard)
-	}
-}
-
-func find(ctx context.Context, guard string) *entry {
-	p, _ := ctx.Value(passageKey{}).(*Passage)
-	return findIn(p, guard)
-}
-
-// findIn returns the entry of a guard in a passage, which may be nil, or in those around it.
-func findIn(p *Passage, guard string) *entry {
-	for ; p != nil; p = p.outer {
-		for _, e := range p.entries {
-			if e.decision.Guard == guard {
-				return e
-			}
-		}
-	}
-	return nil
-}
-
-// inTest reports whether the program is a test. It is a variable because a test has to act as a server.
-var inTest = func() bool { return flag.Lookup("test.v") != nil }
-
-// wantRule complains if the request has passed rules, and none of them has a guard of this name. The rules
-// depend on the program alone. A rule that has let the request pass undecided is one of them.
-func wantRule(ctx context.Context, p *Passage, function, guard string) {
-	if p == nil {
-		return // no middleware, as in the unit test of a handler
-	}
-	logger := p.pipeline.rules[0].logger()
-	var names []string
-	for ; p != nil; p = p.outer {
-		for _, rule := range p.pipeline.rules {
-			if rule.name == guard {
-				return
-			}
-			names = append(names, rule.name)
-		}
-	}
-	if inTest() {
-		panic(fmt.Sprintf("gatehouse: %s(%q): no rule around this handler has a guard of that name; there are "+
-			"%q: pass the name that the guard was made with", function, guard, names))
-	}
-	warn.Untaken.Tell(ctx, logger, guard, "function", function, "guard", guard, "rules", names)
-}
-
-// Decision returns the decision of the named guard about the request with this context. ok is false if the
-// guard has no rule on the route, or if the rule let the request pass undecided.
-func Decision(ctx context.Context, guard string) (core.Decision, bool) {
-	e := find(ctx, guard)
-	if e == nil {
-		return core.Decision{}, false
-	}
-	return e.decision, true
-}
-
-// Take makes the handler responsible for the decision of the named guard. The rule no longer settles it.
-// The handler must, or the code that it passes the decision on to. Take takes no units (the guard's Check
-// took them before the handler ran), and it settles nothing. A handler that only wants to look at the
-// decision calls [Decision].
-//
-// Use Take for a purchase that is paid later: store the decision's Attempt with the order (Actor, Resource
-// and ID), and call Confirm or Cancel of the seckill.Guard with it when it is paid or not.
-//
-// Call Take before the handler responds. Once the header has been sent, ok is false for a reservation and
-// for an operation whose outcome is kept: they have been confirmed. After the request everything has been
-// settled, and ok is false, as for [Decision].
-//
-// A name that no rule around the handler has is a mistake in the program, which would refuse every client.
-// In a test Take then panics, with the remedy. Elsewhere it logs the warning GH006 once and ok is false. So
-// a handler of several routes works on a route that has no such rule on purpose.
-//
-// A client that asks again while a reservation waits for its payment gets in_progress, unless the rule has
-// RunReplays: see the section Replays of the package.
-func Take(ctx context.Context, guard string) (core.Decision, bool) {
-	p, _ := ctx.Value(passageKey{}).(*Passage)
-	e := findIn(p, guard)
-	if e == nil {
-		wantRule(ctx, p, "Take", guard)
-	}
-	if e == nil || !e.owner.CompareAndSwap(ownerPipeline, ownerTaker) && e.owner.Load() != ownerTaker {
-		return core.Decision{}, false
-	}
-	return e.decision, true
-}

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"slices"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -29,10 +28,10 @@ func (r *mounted) doneBefore(d *core.Decision) bool {
 // allDone reports whether the request claims nothing that is new or has to be confirmed. It is false if the
 // operation ended between two claims, such as when its process died: then the handler has to run.
 func (p *Passage) allDone() bool {
-	return !slices.ContainsFunc(p.entries, func(e *entry) bool {
-		if e.rule.keepsOutcome() || e.rule.traits.KeepsOnFailure {
+	return !p.anyClaim(func(c *claim) bool {
+		if c.rule.keepsOutcome() || c.rule.traits.KeepsOnFailure {
 			return false // no claim
 		}
-		return !e.decision.Kept && (!e.decision.Replayed || e.rule.traits.Confirms)
+		return !c.decision.Kept && (!c.decision.Replayed || c.rule.traits.Confirms)
 	})
 }

@@ -35,15 +35,15 @@ func Spend(ctx context.Context, guard string, n int64) error {
 		return fmt.Errorf("%w: Spend(%q): %d is negative", core.ErrInvalid, guard, n)
 	}
 	p, _ := ctx.Value(passageKey{}).(*Passage)
-	e := findIn(p, guard)
+	c := findIn(p, guard)
 	switch {
-	case e == nil:
+	case c == nil:
 		wantRule(ctx, p, "Spend", guard)
-	case !e.rule.spends():
+	case !c.rule.spends():
 		return fmt.Errorf("%w: Spend(%q): the cost of this guard is no estimate", core.ErrInvalid, guard)
-	case e.owner.Load() == ownerTaker:
+	case c.state() == stateTaken:
 		return fmt.Errorf("%w: Spend(%q): the decision was taken: tell its guard", core.ErrInvalid, guard)
-	case !e.spending.add(n):
+	case !c.spending.add(n):
 		return fmt.Errorf("%w: Spend(%q): the request has been settled", core.ErrGone, guard)
 	}
 	return nil

@@ -95,7 +95,7 @@ func (p *Passage) stopped() error {
 	return nil
 }
 
-// hijack hands the connection over after the entries have been confirmed.
+// hijack hands the connection over after the claims have been confirmed.
 func (p *Passage) hijack(take takeOver) (net.Conn, *bufio.ReadWriter, error) {
 	open := p.phase == phaseOpen && !p.left
 	if open && p.response.buffer {
@@ -130,12 +130,7 @@ func (p *Passage) keep(b []byte) (int, error) {
 
 // keepsAnswer reports whether the handler's response will be kept although the client got a refusal.
 func (p *Passage) keepsAnswer() bool {
-	for _, e := range p.entries {
-		if e.again {
-			return true
-		}
-	}
-	return false
+	return p.anyClaim(func(c *claim) bool { return c.state() == stateUnsure })
 }
 
 // overflows reports whether a response that was held back is sent from now on, because n more bytes would

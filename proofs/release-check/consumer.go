@@ -38,13 +38,13 @@ func consumers(release []released) []consumer {
 		{name: "README", gets: []string{root.Path}, files: []string{"docs/example*_test.go"}, owners: release[:1]},
 	}
 	for _, start := range []struct {
-		dir, adapter string
+		dir, adapter string // the adapter, or the package that has the rules
 		most         expected
 	}{
 		{"examples/readme/gin", "ginmw", expected{22, 44, 8_900_000}},
 		{"examples/readme/echo", "echomw", expected{16, 32, 5_900_000}},
 		{"examples/readme/nethttp", "nethttpmw", expected{8, 16, 5_900_000}},
-		{"examples/config", "config", expected{9, 18, 9_600_000}},
+		{"examples/config", "ops/config", expected{9, 18, 9_600_000}},
 	} {
 		c := consumer{
 			name:    start.dir,
@@ -54,7 +54,7 @@ func consumers(release []released) []consumer {
 			most:    start.most,
 			owners:  release[:1],
 		}
-		if start.adapter == "config" {
+		if start.adapter == "ops/config" {
 			c.files, c.args = append(c.files, start.dir+"/rules.yaml"), []string{"rules.yaml"}
 		}
 		all = append(all, c)
