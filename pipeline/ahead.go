@@ -9,15 +9,18 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// lookAhead asks what the process remembers of the rules from the given one on, before the first of them
-// takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier rules
-// take, and give back.
+// lookAhead asks what the process remembers of the rules from the one at the given place on, before the first
+// of them takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier
+// rules take, and give back.
 //
 // It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request. It
 // stops before a rule that waits for the request's body, since the rules in front may refuse without the
 // body. It stops before a rule in the shadow of a Rollout, which has to be asked about each request. It
 // also stops at a refusal that needs no memory: its rule refuses when its turn comes.
-func (p *Passage) lookAhead(turns []turn, bodied bool) (*mounted, *answers.Refusal) {
+func (p *Passage) lookAhead(at int, turns []turn, bodied bool) (*mounted, *answers.Refusal) {
+	if !p.pipeline.looksAhead(at, bodied) {
+		return nil, nil
+	}
 	for i := range turns {
 		t := &turns[i]
 		if t.rule.traits.KeepsOutcome || i > 0 && bodied && t.rule.readsBody {

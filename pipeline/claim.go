@@ -99,15 +99,6 @@ func (c *claim) goesBack() bool {
 	return false
 }
 
-// takePlace reserves a place for the claim before its guard is asked, so that what it takes can be settled
-// however long Redis is unavailable.
-func (c *claim) takePlace() error {
-	if c.rule.traits.KeepsOnFailure {
-		return nil
-	}
-	return c.place.Take()
-}
-
 // free is called when the claim has ended.
 func (c *claim) free() {
 	c.place.Free()

@@ -57,7 +57,7 @@ func (t *turn) look(p *Passage) {
 		case stageLists:
 			t.lists(p)
 		case stagePreflight:
-			if isPreflight(req.Request) {
+			if req.Method == http.MethodOptions && isPreflight(req.Request) {
 				t.preflight(p)
 			}
 		case stageAttempt:
@@ -102,13 +102,12 @@ func contains(list *keyfuncs.List, req *keyfuncs.Request) (bool, error) {
 	return list.Contains(req)
 }
 
-// isPreflight reports whether the request is a CORS preflight as browsers send it (Fetch standard, section
-// "CORS-preflight fetch"): without a body and without credentials. A request that has either is none, so that
-// nobody who is logged in passes the rules by calling a request a preflight.
+// isPreflight reports whether an OPTIONS request is a CORS preflight as browsers send it (Fetch standard,
+// section "CORS-preflight fetch"): without a body and without credentials. A request that has either is none,
+// so that nobody who is logged in passes the rules by calling a request a preflight.
 func isPreflight(r *http.Request) bool {
 	h := r.Header
-	return r.Method == http.MethodOptions && h.Get("Origin") != "" &&
-		h.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0 &&
+	return h.Get("Origin") != "" && h.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0 &&
 		h.Get("Cookie") == "" && h.Get("Authorization") == ""
 }
 

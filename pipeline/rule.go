@@ -289,6 +289,7 @@ type mounted struct {
 	answers answers.Table
 	bans    answers.Table // of Bans
 	counts  bool          // however requests end, and is no claim: see kit.Phased
+	places  bool          // what the guard takes may go back, for which a claim needs a kit.Place
 	phases  kit.Phased    // of the guard; nil: Check decides
 	local   kit.LocalGuard
 	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
@@ -321,7 +322,7 @@ func mount(rule Rule) (*mounted, error) {
 	m.source = answers.Source{Logger: m.logger, Name: m.name, Traits: m.traits, Headers: rule.Headers,
 		Texts: rule.Texts, Answer: hearing(rule.Answer)}
 	phased, joins := kit.PhasesOf(rule.Guard)
-	m.counts = phased != nil && m.traits.KeepsOnFailure
+	m.counts, m.places = phased != nil && m.traits.KeepsOnFailure, !m.traits.KeepsOnFailure
 	if joins {
 		m.phases = phased
 	}

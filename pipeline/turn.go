@@ -48,18 +48,20 @@ const (
 // rule behind one that refuses has no effect: its bans count no strike, its Rollout counts nothing, observers
 // are not told of it, and giveBack returns at once what its guard took.
 func (p *Passage) ask(turns []turn) (*mounted, *answers.Refusal) {
-	rules := p.pipeline.rules
-	bodied := bodied(&p.from)
+	several := len(turns) > 1
+	bodied := several && bodied(&p.from)
 	for i := 0; i < len(turns); {
-		if p.pipeline.looksAhead(i, bodied) {
-			if rule, refusal := p.lookAhead(turns[i:], bodied); refusal != nil {
+		next := turns[i : i+1]
+		if several {
+			if rule, refusal := p.lookAhead(i, turns[i:], bodied); refusal != nil {
 				return rule, refusal
 			}
+			next = turns[i : i+max(1, p.pipeline.together(i, bodied))]
 		}
-		for range p.askSome(turns[i : i+max(1, p.pipeline.together(i, bodied))]) {
+		for range p.askSome(next) {
 			i++
 			if refusal := turns[i-1].conclude(p); refusal != nil {
-				return rules[i-1], refusal
+				return turns[i-1].rule, refusal
 			}
 		}
 	}
@@ -125,9 +127,11 @@ func (t *turn) begin(p *Passage, notFirst, notLast bool) (goesAlong bool) {
 		return true
 	case stepReady:
 		t.claim = p.newClaim(t.rule)
-		if t.err = t.claim.takePlace(); t.err != nil {
-			t.step = stepAnswered
-			return t.attempt.Shadow
+		if t.rule.places { // so that what it takes can be settled however long Redis is unavailable
+			if t.err = t.claim.place.Take(); t.err != nil {
+				t.step = stepAnswered
+				return t.attempt.Shadow
+			}
 		}
 		if t.rule.phases == nil {
 			return false
