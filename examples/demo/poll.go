@@ -25,7 +25,7 @@ const (
 )
 
 // stuffing is the same poll twice: with one vote per account only, and with caps per address around that.
-// examples/stuffing has the rules of an application, with the reasons for their order.
+// examples/recipes/ballots.go has the rules of an application, with the reasons for their order.
 type stuffing struct {
 	open, capped pollApp
 }

@@ -1,4 +1,4 @@
-package unpaid_test
+package recipes
 
 import (
 	"context"
@@ -11,12 +11,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/examples/unpaid"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
 
 // TestUnpaidReservationsComeBack, each once, though a callback fails, and a relay dies before it has
 // acknowledged what it did. Paid and cancelled ones do not.
@@ -26,7 +23,7 @@ func TestUnpaidReservationsComeBack(t *testing.T) {
 		gate := guardtest.NewEngine(b, guardtest.WithClock(clock))
 		sale := seckill.New(gate, "sale", seckill.Options{})
 		queue := delay.New(gate, "unpaid", delay.Options{})
-		callbacks := unpaid.New(b.Client, sale, queue)
+		unpaid := Unpaid{b.Client, sale, queue}
 		if _, err := sale.Open(t.Context(), "ticket", seckill.Sale{Stock: 10, Hold: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +41,7 @@ func TestUnpaidReservationsComeBack(t *testing.T) {
 		}
 		relay := func() {
 			t.Helper()
-			if err := callbacks.Relay(t.Context(), "ticket"); err != nil {
+			if err := unpaid.Relay(t.Context(), "ticket"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -64,11 +61,11 @@ func TestUnpaidReservationsComeBack(t *testing.T) {
 		}
 
 		var mu sync.Mutex
-		calls := map[unpaid.Expired]int{}
+		calls := map[Expired]int{}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- callbacks.Work(ctx, func(_ context.Context, e unpaid.Expired) error {
+			ended <- unpaid.Work(ctx, func(_ context.Context, e Expired) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if calls[e]++; e.Buyer == "dan" && calls[e] == 1 {
@@ -77,7 +74,7 @@ func TestUnpaidReservationsComeBack(t *testing.T) {
 				return nil
 			}, delay.WorkOptions{Backoff: func(int) time.Duration { return 0 }, Poll: 20 * time.Millisecond})
 		}()
-		want := map[unpaid.Expired]int{
+		want := map[Expired]int{
 			{Item: "ticket", ID: "order of ann", Buyer: "ann", Quantity: 1}: 1,
 			{Item: "ticket", ID: "order of dan", Buyer: "dan", Quantity: 1}: 2,
 		}

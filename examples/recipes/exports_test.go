@@ -1,4 +1,4 @@
-package main
+package recipes
 
 import (
 	"context"
@@ -10,14 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core/delay"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/pipeline/deferred"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+var secret = make([]byte, 32)
 
-var secrets = [][]byte{make([]byte, 32)}
+// byName is a login that believes X-User.
+func byName(r *http.Request) string { return r.Header.Get("X-User") }
 
 // TestAllExportsAreMadeTenAtATime: a crowd asks at once, and each of its exports is made, once.
 func TestAllExportsAreMadeTenAtATime(t *testing.T) {
@@ -28,7 +30,7 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 	b := redistest.Single(t)
 	var running, most atomic.Int64
 	made := make([]atomic.Int64, n)
-	app := newExports(guardtest.NewEngine(b), int64(n), secrets, func(w http.ResponseWriter, r *http.Request) {
+	export := func(w http.ResponseWriter, r *http.Request) {
 		now := running.Add(1)
 		defer running.Add(-1)
 		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
@@ -41,10 +43,11 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 		made[i].Add(1)
 		<-time.After(5 * time.Millisecond) // an export takes a while
 		w.WriteHeader(http.StatusCreated)
-	})
+	}
+	app, requests := Exports(guardtest.NewEngine(b), int64(n), secret, byName, http.HandlerFunc(export))
 	ctx, stop := context.WithCancel(t.Context())
 	worked := make(chan error, 1)
-	go func() { worked <- app.work(ctx) }()
+	go func() { worked <- requests.Work(ctx, app, delay.WorkOptions{Concurrency: atATime}) }()
 	defer func() {
 		stop()
 		if err := <-worked; err != nil {
@@ -54,7 +57,7 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 
 	send := func(method, path string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, path, nil)
-		r.SetBasicAuth("ann", "pw")
+		r.Header.Set("X-User", "ann")
 		w := httptest.NewRecorder()
 		app.ServeHTTP(w, r)
 		return w
@@ -96,10 +99,6 @@ func TestAllExportsAreMadeTenAtATime(t *testing.T) {
 }
 
 func TestNobodyExportsWithoutALogin(t *testing.T) {
-	app := newExports(guardtest.NewEngine(redistest.Mini(t)), 1, secrets, export)
-	w := httptest.NewRecorder()
-	app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports", nil))
-	if w.Code != http.StatusUnauthorized {
-		t.Errorf("%d", w.Code)
-	}
+	app, _ := Exports(guardtest.NewEngine(redistest.Mini(t)), 1, secret, byName, http.NotFoundHandler())
+	wantStatus(t, post(t, app, "/exports", ""), http.StatusUnauthorized, "nobody")
 }
