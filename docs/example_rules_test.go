@@ -115,31 +115,3 @@ func Example_keyFunction() {
 	// other.example.com 200
 	// example.com 400
 }
-
-// Limits by tier.
-func Example_tiers() {
-	gate := core.NewMemory()
-	planOf := func(customer string) string {
-		return map[string]string{"monitoring": "internal", "big": "pro"}[customer]
-	}
-
-	limits := func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
-		switch planOf(a.Actor) {
-		case "internal":
-			return nil, nil // not limited
-		case "pro":
-			return []limit.Limit{limit.PerSecond(50), limit.PerDay(100_000).WithResolution(1440)}, nil
-		}
-		return []limit.Limit{limit.PerSecond(5), limit.PerDay(1000)}, nil
-	}
-	byPlan := limit.NewSlidingWindowBy(gate, "api", limits)
-
-	for _, customer := range []string{"monitoring", "big", "small"} {
-		d, err := byPlan.Check(context.Background(), core.Attempt{Actor: customer, Cost: 10})
-		fmt.Println(customer, d.Allowed, d.Reason, err)
-	}
-	// Output:
-	// monitoring true ok <nil>
-	// big true ok <nil>
-	// small false over_limit <nil>
-}

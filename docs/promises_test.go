@@ -83,6 +83,6 @@ func TestContractsHaveThePromisesOfTests(t *testing.T) {
 		guardtest.WantOnPage(t, "docs/contracts.md", "promises: "+section, lists[section], *update)
 	}
 	if parts := strings.Count(read(t, "docs/contracts.md"), "<!-- promises: "); parts != len(lists) {
-		t.Errorf("docs/contracts.md has %d lists of promises, and the tests have promises for %d", parts, len(lists))
+		t.Errorf("docs/contracts.md has %d lists of promises, the tests have promises for %d", parts, len(lists))
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
-	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/redpacket"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
@@ -30,7 +29,7 @@ import (
 )
 
 var (
-	_ = []any{oneVote, aVoteADay, inParts, stuffed, openSale, buyRule, payLater, paid, reopen, sweeping, gifts,
+	_ = []any{oneVote, inParts, stuffed, openSale, buyRule, payLater, reopen, sweeping, gifts,
 		giftsBack}
 	_ = []any{onceOnly, outcomes, exporting, permitsByHand, locking, tasks, operateTasks, reporting,
 		waiting, leaving, overWhenSoldOut, ownLinePage, waitingByHand}
@@ -60,28 +59,6 @@ func oneVote(ctx context.Context, gate *core.Engine) (ratelimit.Rule, error) {
 
 	fmt.Println(tally)
 	return vote, err
-}
-
-func aVoteADay(gate *core.Engine, berlin *time.Location) ratelimit.Rule {
-	ballots := votes.New(gate, "poll", votes.Options{
-		Poll: votes.Poll{
-			PerVoter:  30,
-			PerChoice: 30,
-			PerDay:    1,
-			Day:       period.Daily(berlin),
-			Retract:   true,
-		},
-		Audit: true,
-	})
-	vote := ratelimit.Rule{
-		Guard:  ballots,
-		Who:    keyfuncs.User("uid"),
-		What:   keyfuncs.Param("poll"),
-		Which:  keyfuncs.Form("choice"),
-		Origin: keyfuncs.IP(),
-	}
-
-	return vote
 }
 
 func inParts(gate *core.Engine, findPoll func(context.Context, string) (votes.Poll, error)) *parts.Guard {
@@ -143,17 +120,6 @@ func payLater(saveOrder func(sku, id, buyer string) error) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusAccepted)
 	}
-}
-
-func paid(ctx context.Context, sale *seckill.Guard, sku, buyer, id string, refund func() error) error {
-	d, err := sale.Confirm(ctx, core.Attempt{Actor: buyer, Resource: sku, ID: id}) // as the order has them
-	if err != nil {
-		return err // not known: call again, it counts once
-	}
-	if !d.Allowed {
-		return refund() // ReasonGone: paid too late; ReasonNotReady: the sale is lost
-	}
-	return nil
 }
 
 func reopen(ctx context.Context, sale *seckill.Guard, item string, stock, paid int64) error {

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	_ = []any{slidingWindow, tiers, fixedWindow, tokenBucket, banning, articles, streamed, spendLater, operate}
+	_ = []any{slidingWindow, banning, articles, streamed, spendLater, operate}
 	_ = []any{failedLogins, bannedLogins, liftBan}
 )
 
@@ -37,20 +37,6 @@ func slidingWindow(gate *core.Engine, app http.Handler, r *gin.Engine, e *echo.E
 	handler := ratelimit.HTTP(perIP)(app) // net/http, chi
 
 	return handler
-}
-
-func tiers(gate *core.Engine, tierOf func(user string) string) core.Guard {
-	api := limit.NewSlidingWindowBy(gate, "api", func(_ context.Context, a core.Attempt) ([]limit.Limit, error) {
-		switch tierOf(a.Actor) {
-		case "internal":
-			return nil, nil // not limited
-		case "paid":
-			return []limit.Limit{limit.PerMinute(1000), limit.PerDay(100_000).WithResolution(1440)}, nil
-		}
-		return []limit.Limit{limit.PerMinute(60)}, nil
-	})
-
-	return api
 }
 
 func failedLogins(gate *core.Engine) ratelimit.Rule {
@@ -104,24 +90,6 @@ func operate(ctx context.Context, site *limit.SlidingWindow) error {
 	}
 
 	return err
-}
-
-func fixedWindow(gate *core.Engine) ratelimit.Rule {
-	mails := ratelimit.Rule{
-		Guard: limit.NewFixedWindow(gate, "mails", limit.PerHour(20)),
-		Who:   keyfuncs.User("uid"),
-	}
-
-	return mails
-}
-
-func tokenBucket(gate *core.Engine) ratelimit.Rule {
-	calls := ratelimit.Rule{
-		Guard: limit.NewTokenBucket(gate, "calls", limit.Per(10, 10*time.Second)), // 1/s, bursts of 10
-		Who:   keyfuncs.User("uid"),
-	}
-
-	return calls
 }
 
 func banning(gate *core.Engine) ratelimit.Rule {

@@ -32,10 +32,7 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		mux.Handle(pattern, ratelimit.HTTP(rules...)(http.HandlerFunc(ok)))
 	}
 	site := keyfuncs.Const("site") // in place of an address, which all commands share
-	perMinute, perHour := limit.PerMinute(2), limit.PerHour(2)
-	guard("GET /site", ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", perMinute), Who: site})
-	guard("GET /fixed", ratelimit.Rule{Guard: limit.NewFixedWindow(gate, "mails", perHour), Who: site})
-	guard("GET /bucket", ratelimit.Rule{Guard: limit.NewTokenBucket(gate, "calls", perHour), Who: site})
+	guard("GET /site", ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)), Who: site})
 	guard("GET /banned", ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "login", limit.PerMinute(1)),
 		Who:   site,
