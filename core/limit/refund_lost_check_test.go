@@ -14,8 +14,8 @@ import (
 // where the units that count were all taken after it, or in a token bucket all before it. Else it gives back
 // as many as the check took at most, once.
 //
-// Promise: The refund of a check that a failover lost gives back at most its units. It takes others' only if
-// Redis cannot tell them apart.
+// Promise: The refund of a check that a failover lost gives back no more units than the check took. It gives
+// back units of others only if Redis cannot tell them apart.
 func TestRefundOfACheckThatAFailoverLost(t *testing.T) {
 	takes := func(t *testing.T, g rateLimit, clock *guardtest.Clock, cost int64) core.Decision {
 		t.Helper()
