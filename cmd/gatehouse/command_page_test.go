@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
@@ -158,19 +157,12 @@ func pageApplication(t *testing.T) string {
 	t.Helper()
 	gate := core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler)))
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	var left atomic.Int64
-	left.Store(10)
 	var mux http.ServeMux
 	mux.Handle("GET /search", nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "search", limit.PerSecond(10)), Who: keyfuncs.IP()})(ok))
 	mux.Handle("GET /careless", nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "careless", limit.PerMinute(10)),
 		Who:   keyfuncs.FirstOf(keyfuncs.Header("X-Forwarded-For"), keyfuncs.IP())})(ok))
-	mux.HandleFunc("POST /sales/shoe/orders", func(w http.ResponseWriter, r *http.Request) {
-		if left.Add(-1) < 0 {
-			w.WriteHeader(http.StatusConflict)
-		}
-	})
 	server := httptest.NewServer(&mux)
 	t.Cleanup(server.Close)
 	return server.URL
