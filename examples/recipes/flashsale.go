@@ -31,7 +31,7 @@ func FlashSale(gate *core.Engine, room *waitingroom.Guard, sale *seckill.Guard,
 	// A middleware of its own: a rule beside the room's would get its units back from all who have to wait.
 	front := ratelimit.PerIP(gate, limit.PerMinute(300), proxies...)
 	visitors := ratelimit.Rule{Guard: room, Who: keyfuncs.Visitor()}
-	// Who has paid makes room for the next one.
+	// A buyer who has paid makes room for the next visitor.
 	paid := func(r *http.Request) {
 		pass := core.Decision{Token: ratelimit.TokenOf(r, room.Name())}
 		_ = room.Leave(r.Context(), pass) // an error: the place is free after Idle
@@ -39,7 +39,7 @@ func FlashSale(gate *core.Engine, room *waitingroom.Guard, sale *seckill.Guard,
 
 	shop, mux := PayLater(sale, paid), http.NewServeMux()
 	mux.Handle("/", ratelimit.HTTP(visitors)(shop))
-	// Who holds a unit may pay, also when their pass has ended, or when the room is closed.
+	// A buyer who holds a unit may pay, also when their pass has ended, or when the room is closed.
 	mux.Handle("POST /sales/{sku}/payments", shop)
 	return front(mux)
 }
