@@ -179,52 +179,48 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 		seckill.StateSold})
 }
 
-// export works for a while. Its context ends when nobody waits for it any more, and when its permit is lost.
 func (a *app) export(w http.ResponseWriter, r *http.Request) {
-	select {
-	case <-time.After(exportTime):
-		reply(w, http.StatusOK, map[string]string{"export": "done"})
-	case <-r.Context().Done():
-	}
+	work(w, r, map[string]string{"export": "done"})
 }
 
-// report works for a while. A database would compare the fence with that of the last write: see
+// report has a fence, which a database would compare with that of the last write: see
 // examples/orders/accounts.
 func (a *app) report(w http.ResponseWriter, r *http.Request) {
 	fence, _ := lock.Fence(r.Context())
-	select {
-	case <-time.After(exportTime):
-		reply(w, http.StatusOK, map[string]int64{"fence": fence})
-	case <-r.Context().Done():
+	work(w, r, map[string]int64{"fence": fence})
+}
+
+// work takes a while. Its context ends when nobody waits for it any more, and when its permit or lock is
+// lost.
+func work(w http.ResponseWriter, r *http.Request, body any) {
+	if pause(r.Context(), exportTime) == nil {
+		reply(w, http.StatusOK, body)
 	}
 }
 
 func (a *app) tally(w http.ResponseWriter, r *http.Request) {
 	tally, err := a.votes.Tally(r.Context(), poll)
-	if err != nil {
-		unavailable(w)
-		return
-	}
-	reply(w, http.StatusOK, tallyAnswer{poll, tally})
+	look(w, tallyAnswer{poll, tally}, err)
 }
 
 func (a *app) status(w http.ResponseWriter, r *http.Request) {
 	s, err := a.sale.Status(r.Context(), item)
-	if err != nil {
-		unavailable(w)
-		return
-	}
 	s.Epoch = 0 // buyers have no use for it
-	reply(w, http.StatusOK, saleAnswer{item, s})
+	look(w, saleAnswer{item, s}, err)
 }
 
 func (a *app) running(w http.ResponseWriter, r *http.Request) {
 	s, err := a.exports.Peek(r.Context(), core.Attempt{})
+	look(w, exportsAnswer{s.Max, s.Held}, err)
+}
+
+// look answers with how something stands, unless Redis did not say.
+func look(w http.ResponseWriter, body any, err error) {
 	if err != nil {
 		unavailable(w)
 		return
 	}
-	reply(w, http.StatusOK, exportsAnswer{s.Max, s.Held})
+	reply(w, http.StatusOK, body)
 }
 
 // unavailable answers when Redis could not be asked. The guards have logged the cause, which is not for

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -79,12 +80,13 @@ type instance struct {
 	cancel context.CancelFunc
 	runs   sync.WaitGroup
 
-	mu       sync.Mutex
-	tapes    map[string]*tape // of the last run of each scenario
-	lastRace *race            // whose orders can be sent again
-	crowded  *crowd           // before the waiting room, while it runs
-	tree     *tree            // of budgets, while it runs
-	number   int64            // of the last run
+	lastRace atomic.Pointer[race]  // whose orders can be sent again
+	crowded  atomic.Pointer[crowd] // before the waiting room, while it runs
+	tree     atomic.Pointer[tree]  // of budgets, while it runs
+
+	mu     sync.Mutex
+	tapes  map[string]*tape // of the last run of each scenario
+	number int64            // of the last run
 }
 
 // scenario runs a scenario of an instance, and sends what it measures.

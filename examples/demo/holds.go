@@ -48,9 +48,8 @@ func killTheCashier(ctx context.Context, in *instance, send func(string, any)) e
 	sale := cashier.sale()
 	begin = time.Now()
 	for i := range heldByDying {
-		d, err := sale.Check(ctx, core.Attempt{Actor: fmt.Sprint("buyer-", i), Resource: item})
-		if err != nil || !d.Allowed {
-			return fmt.Errorf("reserve: %s: %w", d.Reason, err)
+		if _, err := take(ctx, sale, core.Attempt{Actor: fmt.Sprint("buyer-", i), Resource: item}); err != nil {
+			return err
 		}
 	}
 	cashier.kill() // neither confirmed nor given back

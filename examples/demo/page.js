@@ -376,8 +376,6 @@ function showPoll(name, data) {
   for (const side of ["open", "capped"]) {
     byID(`stuffing-${side}-answers`).textContent =
       Object.entries(data[side].attacker).map(([status, n]) => `${n} × ${status}`).join(", ") || "–";
-  }
-  for (const side of ["open", "capped"]) {
     const { red, blue } = data[side].tally;
     bars(side, red, blue);
     const more = Math.max(red, blue);

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -105,59 +106,29 @@ func stuffThePoll(ctx context.Context, in *instance, send func(string, any)) err
 		}
 		return c, err
 	}
-	show := every(100*time.Millisecond, func() {
-		if c, err := look(ctx); err == nil {
-			send("counts", c)
-		}
+	return counting(ctx, send, 100*time.Millisecond, look, func() error {
+		seed := rand.Uint64()
+		var both sync.WaitGroup
+		both.Go(func() { open.stuff(ctx, in.labs.stuffed.open, name, in.sizes, seed) })
+		both.Go(func() { capped.stuff(ctx, in.labs.stuffed.capped, name, in.sizes, seed) })
+		both.Wait()
+		return nil
 	})
-	defer show()
-	seed := rand.Uint64()
-	var both sync.WaitGroup
-	both.Go(func() { open.stuff(ctx, in.labs.stuffed.open, name, in.sizes, seed) })
-	both.Go(func() { capped.stuff(ctx, in.labs.stuffed.capped, name, in.sizes, seed) })
-	both.Wait()
-	show()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	c, err := look(ctx)
-	if err != nil {
-		return err
-	}
-	send("done", c)
-	return nil
 }
 
 // stuff sends the attacker's tries and the honest votes, mixed, stuffers at a time.
 func (p *pollSide) stuff(ctx context.Context, app pollApp, poll string, z sizes, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 0))
-	order := rng.Perm(z.Tries + z.Honest)
-	queue := make(chan int)
-	var all sync.WaitGroup
-	for range stuffers {
-		all.Go(func() {
-			for i := range queue {
-				if i < z.Tries {
-					status := app.cast(ctx, poll+"/votes?choice=red", fmt.Sprint("bought-", i%z.Accounts),
-						fmt.Sprintf("198.51.100.%d", i%z.Addresses))
-					p.count(status, false)
-				} else {
-					home := (i - z.Tries) / votersPerAddress
-					status := app.cast(ctx, poll+"/votes?choice=blue", fmt.Sprint("person-", i),
-						fmt.Sprintf("100.64.%d.%d", home/256%256, home%256))
-					p.count(status, true)
-				}
-			}
-		})
-	}
-	for _, i := range order {
-		if ctx.Err() != nil {
-			break
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(z.Tries + z.Honest)
+	together(ctx, stuffers, len(order), func(n int) {
+		if i := order[n]; i < z.Tries {
+			p.count(app.cast(ctx, poll+"/votes?choice=red", fmt.Sprint("bought-", i%z.Accounts),
+				fmt.Sprintf("198.51.100.%d", i%z.Addresses)), false)
+		} else {
+			home := (i - z.Tries) / votersPerAddress
+			p.count(app.cast(ctx, poll+"/votes?choice=blue", fmt.Sprint("person-", i),
+				fmt.Sprintf("100.64.%d.%d", home/256%256, home%256)), true)
 		}
-		queue <- i
-	}
-	close(queue)
-	all.Wait()
+	})
 }
 
 func (p *pollSide) count(status int, honest bool) {
@@ -175,11 +146,7 @@ func (p *pollSide) look(ctx context.Context, app pollApp, poll string) (pollSide
 	tally, err := app.votes.Tally(ctx, poll)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := pollSide{Tally: tally, Attacker: make(map[string]int, len(p.Attacker)), Refused: p.Refused}
-	for status, n := range p.Attacker {
-		now.Attacker[status] = n
-	}
-	return now, err
+	return pollSide{Tally: tally, Attacker: maps.Clone(p.Attacker), Refused: p.Refused}, err
 }
 
 // cast makes a request as it would come from an address, and returns the status of the answer.
@@ -187,7 +154,5 @@ func (app pollApp) cast(ctx context.Context, path, user, address string) int {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+path, nil)
 	r.RemoteAddr = net.JoinHostPort(address, "40000")
 	r.Header.Set("X-User", user)
-	w := httptest.NewRecorder()
-	app.ServeHTTP(w, r)
-	return w.Code
+	return serve(app, r)
 }

@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -57,35 +56,28 @@ func raceForTickets(ctx context.Context, in *instance, send func(string, any)) e
 	if err := in.store.client.Set(ctx, r.naive, r.stock, raceKeep).Err(); err != nil {
 		return err
 	}
-	show := every(100*time.Millisecond, func() {
-		if c, err := r.counts(ctx, in); err == nil {
-			send("counts", c)
+	return counting(ctx, send, 100*time.Millisecond, r.counts(in), func() error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		var both sync.WaitGroup
+		both.Go(func() { in.crowd(ctx, cancel, r.buy(in)) })
+		both.Go(func() { in.crowd(ctx, cancel, r.buyNaively(in)) })
+		both.Wait()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		if before := in.lastRace.Swap(r); before != nil {
+			return in.labs.sale.Discard(ctx, before.item)
+		}
+		return nil
 	})
-	defer show()
-	shopping, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var both sync.WaitGroup
-	both.Go(func() { in.crowd(shopping, cancel, r.buy(in)) })
-	both.Go(func() { in.crowd(shopping, cancel, r.buyNaively(in)) })
-	both.Wait()
-	show()
-	if shopping.Err() != nil {
-		return context.Cause(shopping)
-	}
-	if err := in.keepRace(ctx, r); err != nil {
-		return err
-	}
-	return r.done(ctx, in, send)
 }
 
 // sendTheSameOrders sends the orders of the last race again, with their operation IDs, as impatient buyers
 // and lost answers do. Those who have a ticket get a replay of the answer, and nothing is sold again. Events:
 // "counts" and "done", with raceCounts; their answers are those of this run only.
 func sendTheSameOrders(ctx context.Context, in *instance, send func(string, any)) error {
-	in.mu.Lock()
-	last := in.lastRace
-	in.mu.Unlock()
+	last := in.lastRace.Load()
 	if last == nil {
 		return errNoRace
 	}
@@ -97,40 +89,21 @@ func sendTheSameOrders(ctx context.Context, in *instance, send func(string, any)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return r.done(ctx, in, send)
-}
-
-// keepRace remembers a race for its orders to be sent again, and deletes the one before.
-func (in *instance) keepRace(ctx context.Context, r *race) error {
-	in.mu.Lock()
-	before := in.lastRace
-	in.lastRace = r
-	in.mu.Unlock()
-	if before == nil {
-		return nil
+	c, err := r.counts(in)(ctx)
+	if err == nil {
+		send("done", c)
 	}
-	return in.labs.sale.Discard(ctx, before.item)
+	return err
 }
 
 // crowd serves all buyers, crowdSize at a time.
 func (in *instance) crowd(ctx context.Context, cancel context.CancelCauseFunc,
 	buy func(ctx context.Context, buyer int) error) {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range crowdSize {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				buyer := int(next.Add(1))
-				if buyer > in.sizes.Buyers {
-					return
-				}
-				if err := buy(ctx, buyer); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
+	together(ctx, crowdSize, in.sizes.Buyers, func(i int) {
+		if err := buy(ctx, i+1); err != nil {
+			cancel(err)
+		}
+	})
 }
 
 // buy reserves a ticket, waits for the payment, and confirms.
@@ -184,36 +157,19 @@ func (r *race) buyNaively(in *instance) func(context.Context, int) error {
 	}
 }
 
-func (r *race) counts(ctx context.Context, in *instance) (raceCounts, error) {
-	status, err := in.labs.sale.Status(ctx, r.item)
-	if err != nil {
-		return raceCounts{}, err
+// counts looks at both sales.
+func (r *race) counts(in *instance) func(context.Context) (raceCounts, error) {
+	return func(ctx context.Context) (raceCounts, error) {
+		status, err := in.labs.sale.Status(ctx, r.item)
+		if err != nil {
+			return raceCounts{}, err
+		}
+		status.Epoch = 0 // buyers have no use for it
+		left, err := in.store.client.Get(ctx, r.naive).Int64()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return raceCounts{Sale: status, Sum: status.Left + status.Held + status.Sold, Buyers: in.sizes.Buyers,
+			Answers: maps.Clone(r.answers), Naive: naiveCounts{Left: left, Sold: r.sold,
+				Oversold: max(0, r.sold-r.stock), Refused: r.refused}}, err
 	}
-	status.Epoch = 0 // buyers have no use for it
-	text, err := in.store.client.Get(ctx, r.naive).Result()
-	if err != nil {
-		return raceCounts{}, err
-	}
-	left, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return raceCounts{}, fmt.Errorf("the naive sale's counter: %w", err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	answers := make(map[string]int, len(r.answers))
-	for reason, n := range r.answers {
-		answers[reason] = n
-	}
-	return raceCounts{Sale: status, Sum: status.Left + status.Held + status.Sold, Answers: answers,
-		Buyers: in.sizes.Buyers,
-		Naive:  naiveCounts{Left: left, Sold: r.sold, Oversold: max(0, r.sold-r.stock), Refused: r.refused}}, nil
-}
-
-func (r *race) done(ctx context.Context, in *instance, send func(string, any)) error {
-	c, err := r.counts(ctx, in)
-	if err != nil {
-		return err
-	}
-	send("done", c)
-	return nil
 }

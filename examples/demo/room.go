@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -25,7 +25,7 @@ type crowd struct {
 	pass    time.Duration // the longest stay
 
 	mu       sync.Mutex
-	visitors []visitor
+	visitors []*visitor
 	open     bool // the draw has been told
 	most     int64
 }
@@ -68,57 +68,47 @@ type roomDraw struct {
 func fillTheRoom(ctx context.Context, in *instance, send func(string, any)) error {
 	c := in.newCrowd()
 	defer c.end()
-	in.setCrowd(c)
-	defer in.setCrowd(nil)
+	in.crowded.Store(c)
+	defer in.crowded.Store(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	asked := make(chan struct{})
 	go func() { defer close(asked); c.live(ctx) }()
 	defer func() { cancel(); <-asked }()
-
-	show := every(250*time.Millisecond, func() {
-		if s, err := c.counts(ctx); err == nil {
-			send("counts", s)
-		}
-	})
-	defer show()
-	if err := c.draw(ctx, in.sizes.Lobby, send); err != nil {
-		return err
-	}
-	z := in.sizes
-	end := c.begin.Add(z.Lobby + 2*z.Poll + z.Doors)
-	if err := pause(ctx, max(time.Until(end), z.Doors/2)); err != nil {
-		return err
-	}
-	// All who wait are told that it is over when they ask next, without a call for each.
-	if err := c.rooms[0].Close(ctx, "sold out"); err != nil {
-		return err
-	}
-	for end = time.Now().Add(3 * z.Poll); c.waiting() > 0 && time.Now().Before(end); {
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+	return counting(ctx, send, 250*time.Millisecond, c.counts, func() error {
+		z := in.sizes
+		if err := c.draw(ctx, z.Lobby, send); err != nil {
 			return err
 		}
-	}
-	show()
-	s, err := c.counts(ctx)
-	if err != nil {
-		return err
-	}
-	send("done", s)
-	return nil
+		end := c.begin.Add(z.Lobby + 2*z.Poll + z.Doors)
+		if err := pause(ctx, max(time.Until(end), z.Doors/2)); err != nil {
+			return err
+		}
+		// All who wait are told that it is over when they ask next, without a call for each.
+		if err := c.rooms[0].Close(ctx, "sold out"); err != nil {
+			return err
+		}
+		for end = time.Now().Add(3 * z.Poll); c.waiting() > 0 && time.Now().Before(end); {
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (in *instance) newCrowd() *crowd {
 	z := in.sizes
-	c := &crowd{begin: time.Now(), pass: z.Pass, visitors: make([]visitor, z.Visitors)}
+	c := &crowd{begin: time.Now(), pass: z.Pass}
 	name, secret := in.fresh("room"), crand.Text()
 	for range 2 {
 		w := in.store.hire()
 		c.workers = append(c.workers, w)
 		c.rooms = append(c.rooms, w.room(name, z, c.begin.Add(z.Lobby), secret))
 	}
-	for i := range c.visitors {
-		c.visitors[i] = visitor{name: fmt.Sprint("visitor-", i), next: c.begin.Add(rand.N(z.Lobby * 2 / 3))}
+	for i := range z.Visitors {
+		come := c.begin.Add(rand.N(z.Lobby * 2 / 3))
+		c.visitors = append(c.visitors, &visitor{name: fmt.Sprint("visitor-", i), next: come})
 	}
 	return c
 }
@@ -136,14 +126,8 @@ func (c *crowd) end() {
 func (c *crowd) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
-		var due []*visitor
 		now := time.Now()
-		for i := range c.visitors {
-			if v := &c.visitors[i]; !v.left && !v.over && !v.next.After(now) {
-				due = append(due, v)
-			}
-		}
-		c.ask(ctx, due)
+		c.ask(ctx, c.those(func(v *visitor) bool { return !v.left && !v.over && !v.next.After(now) }))
 		c.mu.Unlock()
 		_ = pause(ctx, 50*time.Millisecond)
 	}
@@ -151,20 +135,9 @@ func (c *crowd) live(ctx context.Context) {
 
 // ask has visitors ask, each at one of the processes.
 func (c *crowd) ask(ctx context.Context, visitors []*visitor) {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(askers, len(visitors)) {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(visitors) {
-					return
-				}
-				visitors[i].ask(ctx, c.rooms[rand.IntN(len(c.rooms))], c.pass)
-			}
-		})
-	}
-	all.Wait()
+	together(ctx, askers, len(visitors), func(i int) {
+		visitors[i].ask(ctx, c.rooms[rand.IntN(len(c.rooms))], c.pass)
+	})
 }
 
 // ask sends one request. Who is inside stays for a while. Then some give their pass back, and some just go.
@@ -204,8 +177,8 @@ func (c *crowd) draw(ctx context.Context, lobby time.Duration, send func(string,
 	}
 	c.mu.Lock()
 	commitment := ""
-	for i := range c.visitors { // whoever has come tells it
-		commitment = cmp.Or(commitment, c.visitors[i].place.Commitment)
+	for _, v := range c.visitors { // whoever has come tells it
+		commitment = cmp.Or(commitment, v.place.Commitment)
 	}
 	c.mu.Unlock()
 	if err := c.rooms[0].Pause(ctx); err != nil {
@@ -226,12 +199,7 @@ func (c *crowd) draw(ctx context.Context, lobby time.Duration, send func(string,
 		}
 	}
 	c.mu.Lock()
-	var here []*visitor
-	for i := range c.visitors {
-		if v := &c.visitors[i]; !v.left {
-			here = append(here, v)
-		}
-	}
+	here := c.those(func(v *visitor) bool { return !v.left })
 	c.ask(ctx, here)
 	d := roomDraw{Commitment: commitment}
 	for _, v := range here {
@@ -251,27 +219,26 @@ func (c *crowd) draw(ctx context.Context, lobby time.Duration, send func(string,
 }
 
 // waiting is how many visitors wait, or have not come yet.
-func (c *crowd) waiting() (n int) {
+func (c *crowd) waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range c.visitors {
-		if v := &c.visitors[i]; !v.left && !v.over && !v.inside {
-			n++
-		}
-	}
-	return n
+	return len(c.those((*visitor).waits))
 }
+
+// those returns the visitors of whom something is true.
+func (c *crowd) those(is func(*visitor) bool) []*visitor {
+	return slices.DeleteFunc(slices.Clone(c.visitors), func(v *visitor) bool { return !is(v) })
+}
+
+func (v *visitor) waits() bool { return !v.left && !v.over && !v.inside }
 
 // leave has every second one of those who wait close the page: they are not heard of any more. It returns
 // false before the draw.
 func (c *crowd) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	second := false
-	for i := range c.visitors {
-		if v := &c.visitors[i]; c.open && !v.over && !v.inside && !v.left {
-			v.left, second = second, !second
-		}
+	for i, v := range c.those((*visitor).waits) {
+		v.left = c.open && i%2 == 1
 	}
 	return c.open
 }
@@ -288,8 +255,8 @@ func (c *crowd) counts(ctx context.Context) (roomCounts, error) {
 	n := roomCounts{MS: ms, State: s.State, Commitment: s.Commitment, Inside: s.Inside, Called: s.Called,
 		Most: c.most, Waiting: s.Waiting, Entered: s.Entered}
 	waiting := int64(0)
-	for i := range c.visitors {
-		switch v := &c.visitors[i]; {
+	for _, v := range c.visitors {
+		switch {
 		case v.left:
 			n.Left++
 		case v.over && !v.inside:
@@ -308,19 +275,9 @@ func (c *crowd) counts(ctx context.Context) (roomCounts, error) {
 	return n, nil
 }
 
-func (in *instance) setCrowd(c *crowd) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.crowded = c
-}
-
 // leaveRoom has half of the crowd leave that waits now.
 func (d *demo) leaveRoom(w http.ResponseWriter, _ *http.Request) {
-	in := d.instance()
-	in.mu.Lock()
-	c := in.crowded
-	in.mu.Unlock()
-	if c == nil || !c.leave() {
+	if c := d.instance().crowded.Load(); c == nil || !c.leave() {
 		http.Error(w, "The room is not open yet.", http.StatusConflict)
 		return
 	}

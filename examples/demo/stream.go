@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -133,6 +134,45 @@ func every(period time.Duration, f func()) (stop func()) {
 		close(done)
 		<-ended
 	})
+}
+
+// counting plays a run. It sends what look finds, as "counts" in each period and as "done" in the end.
+func counting[T any](
+	ctx context.Context, send func(string, any), period time.Duration,
+	look func(context.Context) (T, error), play func() error,
+) error {
+	stop := every(period, func() {
+		if c, err := look(ctx); err == nil {
+			send("counts", c)
+		}
+	})
+	defer stop()
+	if err := play(); err != nil {
+		return err
+	}
+	stop()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c, err := look(ctx)
+	if err == nil {
+		send("done", c)
+	}
+	return err
+}
+
+// together calls f with the numbers below n, some at a time, until the context is over.
+func together(ctx context.Context, atATime, n int, f func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(atATime, n) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // pause waits, or returns the error of a context that has ended.

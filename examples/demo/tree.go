@@ -92,35 +92,22 @@ type treeCounts struct {
 func floodTheTree(ctx context.Context, in *instance, send func(string, any)) error {
 	t := in.newTree()
 	defer t.end()
-	in.setTree(t)
-	defer in.setTree(nil)
-	asks, leave := context.WithCancel(ctx)
-	defer leave()
-	var all sync.WaitGroup
-	for name := range t.users {
-		all.Go(func() { t.live(asks, name) })
-	}
-	show := every(250*time.Millisecond, func() {
-		if c, err := t.counts(ctx); err == nil {
-			send("counts", c)
+	in.tree.Store(t)
+	defer in.tree.Store(nil)
+	return counting(ctx, send, 250*time.Millisecond, t.counts, func() (err error) {
+		asks, leave := context.WithCancel(ctx)
+		defer leave()
+		var all sync.WaitGroup
+		for name := range t.users {
+			all.Go(func() { t.live(asks, name) })
 		}
-	})
-	defer show()
-	for err := error(nil); err == nil && t.left() > 0; {
-		err = pause(ctx, t.left())
-	}
-	leave()
-	all.Wait()
-	show()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	c, err := t.counts(ctx)
-	if err != nil {
+		for err == nil && t.left() > 0 {
+			err = pause(ctx, t.left())
+		}
+		leave()
+		all.Wait()
 		return err
-	}
-	send("done", c)
-	return nil
+	})
 }
 
 func (in *instance) newTree() *tree {
@@ -280,18 +267,9 @@ func (t *tree) tellUsers(c *treeCounts) {
 	}
 }
 
-func (in *instance) setTree(t *tree) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.tree = t
-}
-
 // changeTree is a button of the page, for the run that goes on.
 func (d *demo) changeTree(w http.ResponseWriter, r *http.Request) {
-	in := d.instance()
-	in.mu.Lock()
-	t := in.tree
-	in.mu.Unlock()
+	t := d.instance().tree.Load()
 	if t == nil {
 		http.Error(w, "Nobody floods now.", http.StatusConflict)
 		return

@@ -92,9 +92,7 @@ func (tracer) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (tracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if t, ok := ctx.Value(traceKey{}).(*trace); ok {
-			t.add(cmd)
-		}
+		add(ctx, cmd)
 		return err
 	}
 }
@@ -103,12 +101,17 @@ func (tracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		if t, ok := ctx.Value(traceKey{}).(*trace); ok {
-			for _, cmd := range cmds {
-				t.add(cmd)
-			}
-		}
+		add(ctx, cmds...)
 		return err
+	}
+}
+
+// add hands commands to the trace of a context, if it has one.
+func add(ctx context.Context, cmds ...redis.Cmder) {
+	if t, ok := ctx.Value(traceKey{}).(*trace); ok {
+		for _, cmd := range cmds {
+			t.add(cmd)
+		}
 	}
 }
 
@@ -129,10 +132,7 @@ var sources = func() map[string]scriptCall {
 func (t *trace) add(cmd redis.Cmder) {
 	args := cmd.Args()
 	name := cmd.Name()
-	if (name != "evalsha" && name != "eval") || len(args) < 3 {
-		return
-	}
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if name != "evalsha" && name != "eval" || len(args) < 3 || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		return
 	}
 	text := fmt.Sprint(args[1])

@@ -24,6 +24,27 @@ func steps(send func(string, any)) func(event string, figures map[string]int64, 
 	}
 }
 
+// take has an attempt take something that is free.
+func take(ctx context.Context, g core.Guard, a core.Attempt) (core.Decision, error) {
+	d, err := g.Check(ctx, a)
+	if err == nil && !d.Allowed {
+		err = fmt.Errorf("%s is refused: %s", a.Actor, d.Reason)
+	}
+	return d, err
+}
+
+// retry asks again, and again, until the attempt is allowed.
+func retry(
+	ctx context.Context, g core.Guard, a core.Attempt, wait time.Duration,
+) (d core.Decision, err error) {
+	for err == nil && !d.Allowed {
+		if err = pause(ctx, wait); err == nil {
+			d, err = g.Check(ctx, a)
+		}
+	}
+	return d, err
+}
+
 // killAPermitHolder shows a semaphore of two permits, one of whose holders dies: its permit comes back when
 // its lease is over. Events: "step" and "done", with steps; the figures are held and max.
 func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)) error {
@@ -39,13 +60,12 @@ func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)
 		s, err := permits.Peek(ctx, core.Attempt{Resource: pool})
 		return map[string]int64{"held": s.Held, "max": s.Max}, err
 	}
-	if d, err := ann.permits(lease).Check(ctx, core.Attempt{Actor: "ann", Resource: pool}); err != nil ||
-		!d.Allowed {
-		return fmt.Errorf("take a permit: %s: %w", d.Reason, err)
+	if _, err := take(ctx, ann.permits(lease), core.Attempt{Actor: "ann", Resource: pool}); err != nil {
+		return err
 	}
-	bobs, err := permits.Check(ctx, core.Attempt{Actor: "bob", Resource: pool})
-	if err != nil || !bobs.Allowed {
-		return fmt.Errorf("take a permit: %s: %w", bobs.Reason, err)
+	bobs, err := take(ctx, permits, core.Attempt{Actor: "bob", Resource: pool})
+	if err != nil {
+		return err
 	}
 	defer func() { _ = permits.Settle(ctx, bobs, core.Commit) }()
 	figures, err := held()
@@ -53,20 +73,16 @@ func killAPermitHolder(ctx context.Context, in *instance, send func(string, any)
 		return err
 	}
 	say("step", figures, "Ann and Bob work.")
-	d, err := third.Check(ctx, core.Attempt{Actor: "cid", Resource: pool})
+	cids := core.Attempt{Actor: "cid", Resource: pool}
+	d, err := third.Check(ctx, cids)
 	if err != nil {
 		return err
 	}
 	say("step", figures, "Cid is refused: %s.", d.Reason)
 	ann.kill()
 	say("step", figures, "Ann's process was killed. Her lease of %v runs on.", lease)
-	for !d.Allowed {
-		if err := pause(ctx, lease/20); err != nil {
-			return err
-		}
-		if d, err = third.Check(ctx, core.Attempt{Actor: "cid", Resource: pool}); err != nil {
-			return err
-		}
+	if d, err = retry(ctx, third, cids, lease/20); err != nil {
+		return err
 	}
 	defer func() { _ = third.Settle(ctx, d, core.Commit) }()
 	if figures, err = held(); err != nil {
@@ -99,25 +115,21 @@ func killALockHolder(ctx context.Context, in *instance, send func(string, any)) 
 	first, second := ann.lock(lease), bob.lock(lease)
 	var ledger register
 
-	d, err := first.Check(ctx, core.Attempt{Actor: "ann", Resource: thing})
-	if err != nil || !d.Allowed {
-		return fmt.Errorf("take the lock: %s: %w", d.Reason, err)
+	d, err := take(ctx, first, core.Attempt{Actor: "ann", Resource: thing})
+	if err != nil {
+		return err
 	}
 	anns, _ := first.Fence(d)
 	say("step", map[string]int64{"fence": anns}, "Ann has the lock, and her write is %s.", ledger.write(anns))
-	if d, err = second.Check(ctx, core.Attempt{Actor: "bob", Resource: thing}); err != nil {
+	next := core.Attempt{Actor: "bob", Resource: thing}
+	if d, err = second.Check(ctx, next); err != nil {
 		return err
 	}
 	say("step", nil, "Bob is refused: %s.", d.Reason)
 	ann.kill()
 	say("step", nil, "Ann's process lost its network. Her lease of %v runs on.", lease)
-	for !d.Allowed {
-		if err := pause(ctx, lease/20); err != nil {
-			return err
-		}
-		if d, err = second.Check(ctx, core.Attempt{Actor: "bob", Resource: thing}); err != nil {
-			return err
-		}
+	if d, err = retry(ctx, second, next, lease/20); err != nil {
+		return err
 	}
 	defer func() { _ = second.Settle(ctx, d, core.Commit) }()
 	bobs, _ := second.Fence(d)
