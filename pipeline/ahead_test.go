@@ -22,8 +22,6 @@ import (
 
 // TestAFloodBehindTwoRulesStaysOutOfRedis: each request that the second rule refused took and gave back the
 // first rule's unit. 10,000 requests, 9,995 of them refused, made 20,005 calls and 9,997 marks of refunds.
-//
-// Promise (Rate limits): Refusals that later rules remember are looked up before earlier rules take.
 func TestAFloodBehindTwoRulesStaysOutOfRedis(t *testing.T) {
 	const requests = 2_000
 	ann := keyfuncs.Const("ann")

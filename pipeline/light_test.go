@@ -17,9 +17,6 @@ import (
 // TestAnAllowedRequestCostsFewAllocations: one limit cost 16 of them and 1,296 bytes, besides those of the
 // handler and of the key function. Left are the passage, the copy of the request that net/http makes, the
 // claim, and the text of the RateLimit fields.
-//
-// Promise: Beside handler and key functions, an allowed request behind one limit costs 4 allocations (900
-// bytes), a refused one 7 (1,280).
 func TestAnAllowedRequestCostsFewAllocations(t *testing.T) {
 	costs(t, limit.PerDay(10_000), 4, 900)
 }

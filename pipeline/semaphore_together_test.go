@@ -40,9 +40,6 @@ func wantHeld(t *testing.T, g *semaphore.Guard, want int64) {
 
 // TestALimitAndASemaphoreCostOneRoundTrip, in either order: each was asked when the one in front had
 // answered.
-//
-// Promise: A semaphore without a Wait shares its neighbours' round trip while an eighth of its permits is
-// left. A flood that a limit refuses takes none.
 func TestALimitAndASemaphoreCostOneRoundTrip(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		p := newProcess(t, b, obeys, core.WithPrefix(fmt.Sprint(b.Prefix, obeys)))

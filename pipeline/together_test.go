@@ -191,9 +191,6 @@ func eachClient(t *testing.T, f func(t *testing.T, b redistest.Backend, obeys bo
 
 // TestThreeLimitsCostOneRoundTrip: each was asked when the one in front had answered. The same holds for what
 // a request gives back.
-//
-// Promise: Adjacent limits cost one round trip per master, and so do their refunds, while more than 1/8 of
-// each is left. Leased limits and other rules are asked in turn.
 func TestThreeLimitsCostOneRoundTrip(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		p := newProcess(t, b, obeys, core.WithPrefix(fmt.Sprint(b.Prefix, obeys)))

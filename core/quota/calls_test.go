@@ -28,8 +28,6 @@ func TestQuotaIDsAreNoCounter(t *testing.T) {
 
 // TestQuotaAskingAgainIsAnotherCall: the attempt of a decision has no call name, so asking again with it is a
 // replay with a share of its own in the item, and each of the two is settled for itself.
-//
-// Promise: An attempt that is checked again is a replay with a claim of its own.
 func TestQuotaAskingAgainIsAnotherCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 3)

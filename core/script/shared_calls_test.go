@@ -201,8 +201,6 @@ func (c *crowd) open() {
 	c.release = make(chan struct{})
 }
 
-// Promise: Checks of limits, semaphores, locks, sales and votes at one moment share a pipeline per server,
-// unless `WithoutSharedCalls` is set.
 func TestCallsOfTheSameMomentShareAPipeline(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b)

@@ -233,9 +233,6 @@ func TestTheOpeningIsForThoseWhoWaited(t *testing.T) {
 
 // TestOnlyCalledVisitorsAskRedis: after one Leave at the end of the line, or a break of two intervals, each
 // who waited cost a call per poll for the rest of the sale.
-//
-// Promise: A process calls once a second, or for 500 visitors, besides entries and arrivals. Of those in line
-// only called visitors cost a call.
 func TestOnlyCalledVisitorsAskRedis(t *testing.T) {
 	for _, name := range []string{"nothing", "leave", "break"} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,10 @@ func guardsApp(ctx context.Context, gate *core.Engine) (http.Handler, error) {
 		mux.Handle(pattern, ratelimit.HTTP(rules...)(http.HandlerFunc(ok)))
 	}
 	site := keyfuncs.Const("site") // in place of an address, which all commands share
-	guard("GET /site", ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)), Who: site})
+	guard("GET /site", ratelimit.Rule{
+		Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(2)),
+		Who:   site,
+	})
 	guard("GET /banned", ratelimit.Rule{
 		Guard: limit.NewSlidingWindow(gate, "login", limit.PerMinute(1)),
 		Who:   site,

@@ -274,9 +274,6 @@ func TestManyUsersFillNoRedis(t *testing.T) {
 
 // TestAFloodWithIDsCostsOneCallEach: whether a request with an operation ID is stored, only Redis knows. All
 // others, and refusals, are remembered.
-//
-// Promise (Rate limits): With `Defer`, each refused request with an operation ID costs one call, which looks
-// whether it is stored.
 func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 	b := redistest.Single(t)
 	counting := &guardtest.Counting{Client: b.Client}

@@ -568,8 +568,6 @@ func TestLeasesRace(t *testing.T) {
 }
 
 // TestSpendBesideALease: units that were not used come to those in hand, and a debt is taken from them first.
-//
-// Promise: Beside a lease, unused units join those in hand, and a debt is taken from them first.
 func TestSpendBesideALease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(partBegins)

@@ -24,8 +24,6 @@ import (
 
 // TestVotesInPartsUseAllMasters: the parts of one poll are spread over all masters, about evenly, and every
 // call works on them.
-//
-// Promise: A poll in parts (`core/votes/parts`) uses all masters of a cluster.
 func TestVotesInPartsUseAllMasters(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", 30, votes.Options{Poll: votes.Poll{Retract: true}, Audit: true})
