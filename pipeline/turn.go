@@ -202,54 +202,46 @@ func (t *turn) hear(p *Passage) {
 	}
 }
 
-// conclude draws the conclusion from what a rule was asked, and keeps what its guard took.
-func (t *turn) conclude(p *Passage) *answers.Refusal {
-	defer t.over() // also if a function of the application panics
-	if t.rule.Bans != nil {
+// conclude draws the conclusion from what a rule was asked, and keeps what its guard took. The claim of a rule
+// that did not decide is not allowed.
+func (t *turn) conclude(p *Passage) (refusal *answers.Refusal) {
+	r := t.rule
+	if r.Bans != nil {
 		t.askBans(p)
 	}
-	t.hear(p)
-	refusal := t.judge(p)
-	if t.rule.Rollout != nil {
-		refusal = t.rule.Rollout.note(t.cohort, refusal)
+	switch t.hear(p); t.step {
+	case stepRefused:
+		r.traceRefusal(&p.settling, t.refusal.Reason, t.err, t.cohort == cohortShadowed)
+		refusal = t.refusal
+	case stepBanned:
+		refusal = t.refusal
+	case stepAnswered:
+		refusal = t.answer(&p.settling)
 	}
-	if refusal != nil || t.step != stepAnswered {
-		return refusal
+	if r.Rollout != nil {
+		refusal = r.Rollout.note(t.cohort, refusal)
 	}
+	t.step = stepOver
+	if t.claim != nil {
+		t.keep(p, refusal == nil)
+	}
+	return refusal
+}
+
+// keep keeps what the guard took, or frees the claim if it took nothing.
+func (t *turn) keep(p *Passage, passes bool) {
 	c := t.claim
-	if p.outer != nil {
+	if passes && p.outer != nil {
 		warnOfTwice(p.outer, t.rule, &c.decision)
 	}
-	if c.decision.Allowed {
-		c.on(eventAllow)
-		if t.rule.traits.KeepsOutcome {
-			p.record(&t.rule.traits)
-		}
+	if !c.decision.Allowed {
+		c.free()
+		return
 	}
-	return nil
-}
-
-// over ends the turn.
-func (t *turn) over() {
-	t.step = stepOver
-	if t.claim != nil && !t.claim.decision.Allowed {
-		t.claim.free()
+	c.on(eventAllow)
+	if t.rule.traits.KeepsOutcome {
+		p.record(&t.rule.traits)
 	}
-}
-
-// judge returns the refusal that follows from what was heard. Without one, the claim's decision is not allowed
-// if the rule did not decide.
-func (t *turn) judge(p *Passage) *answers.Refusal {
-	switch t.step {
-	case stepRefused:
-		t.rule.traceRefusal(&p.settling, t.refusal.Reason, t.err, t.cohort == cohortShadowed)
-		return t.refusal
-	case stepBanned:
-		return t.refusal
-	case stepAnswered:
-		return t.answer(&p.settling)
-	}
-	return nil
 }
 
 // answer makes an answer of the guard's decision. If the guard returned an error, it applies the rule's
