@@ -10,8 +10,8 @@ import (
 )
 
 // lookAhead asks what the process remembers of the rules from the one at the given place on, before the first
-// of them takes anything. Else a flood that a later rule refuses would cost two calls per request: the earlier
-// rules take, and give back.
+// of them takes anything. Else a flood that a later rule refuses would cost two calls per request: the
+// earlier rules take, and give back.
 //
 // It stops before a rule that keeps outcomes, since that rule may have a stored answer for the request. It
 // stops before a rule that waits for the request's body, since the rules in front may refuse without the

@@ -7,8 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// claim is what the guard of a rule took for a request. It has to be settled, by the pipeline or by the caller
-// of Take.
+// claim is what the guard of a rule took for a request. It has to be settled, by the pipeline or by the
+// caller of Take.
 type claim struct {
 	rule     *mounted
 	decision core.Decision
@@ -95,8 +95,9 @@ func (c *claim) goesBack() bool {
 	switch c.state() {
 	case stateFailed, stateUndoing, stateRevoked:
 		return !c.spending.told() && c.decision.Reason == core.ReasonOK && !c.decision.Replayed
+	default:
+		return false
 	}
-	return false
 }
 
 // free is called when the claim has ended.

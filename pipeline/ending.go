@@ -228,7 +228,8 @@ func (p *Passage) refuse(by *claim, reason core.Reason) {
 	f.Answer(watched(p.response.base, hears), p.from.Request)
 }
 
-// refusing returns the rule whose texts a refusal has, and its decision: those of the claim, or of the last one.
+// refusing returns the rule whose texts a refusal has, and its decision: those of the claim, or of the last
+// one.
 func (p *Passage) refusing(by *claim) (rule *mounted, d core.Decision) {
 	rule = p.pipeline.rules[len(p.pipeline.rules)-1] // if all of them let the request pass undecided
 	for c := range p.all {

@@ -7,8 +7,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// figures makes the fields of the passage's claims, or, after a refusal, those of the rule that refused, whose
-// claim is left out.
+// figures makes the fields of the passage's claims, or, after a refusal, those of the rule that refused,
+// whose claim is left out.
 func (p *Passage) figures(without *claim, refusing *answers.Figure) answers.Fields {
 	var few [4]answers.Figure // more are rare
 	decided := few[:0]

@@ -16,8 +16,8 @@ func (p *Passage) settle() {
 	p.settleTogether()
 }
 
-// settleFrom goes through the claims twice, counted by i, and settles those that keep outcomes the second time.
-// It reaches every claim even if a guard of the application panics.
+// settleFrom goes through the claims twice, counted by i, and settles those that keep outcomes the second
+// time. It reaches every claim even if a guard of the application panics.
 func (p *Passage) settleFrom(i int) {
 	n := len(p.claims)
 	defer func() {
@@ -67,12 +67,13 @@ func (c *claim) ending(p *Passage) core.Ending {
 		return core.Commit
 	case stateRevoked:
 		return core.Revoke
+	default:
+		return core.Rollback
 	}
-	return core.Rollback
 }
 
-// giveBack ends the turns of a request that is refused, and rolls back what its guards took, the latest first.
-// Observers are told only of the endings of guards that had their turn.
+// giveBack ends the turns of a request that is refused, and rolls back what its guards took, the latest
+// first. Observers are told only of the endings of guards that had their turn.
 func (p *Passage) giveBack(turns []turn) {
 	for i := range turns {
 		turns[i].drop(p)
@@ -135,8 +136,9 @@ func (c *claim) joins() bool {
 		return true
 	case stateKept, stateKeeping:
 		return c.spending.told()
+	default:
+		return false
 	}
-	return false
 }
 
 // settlement is how a claim ends.

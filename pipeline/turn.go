@@ -11,8 +11,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// turn is the turn of a rule in a request: what the rule makes of the request, and what its bans and its guard
-// say. It ends when the next rule has its turn. What the guard took is a claim.
+// turn is the turn of a rule in a request: what the rule makes of the request, and what its bans and its
+// guard say. It ends when the next rule has its turn. What the guard took is a claim.
 type turn struct {
 	rule    *mounted
 	step    step
@@ -139,6 +139,7 @@ func (t *turn) begin(p *Passage, notFirst, notLast bool) (goesAlong bool) {
 		t.since = time.Now()
 		t.begun = t.rule.phases.Begin(&p.settling, t.attempt, notFirst, notLast)
 		t.step = stepBegun
+	default: // refused, banned, or begun before
 	}
 	return t.begun.Batchable || t.attempt.Shadow && t.step != stepRefused && t.begun.Call == nil
 }
@@ -199,11 +200,12 @@ func (t *turn) hear(p *Passage) {
 		t.tell(p)
 	case stepEnded:
 		t.tell(p)
+	default: // the guard is not asked, or has no place
 	}
 }
 
-// conclude draws the conclusion from what a rule was asked, and keeps what its guard took. The claim of a rule
-// that did not decide is not allowed.
+// conclude draws the conclusion from what a rule was asked, and keeps what its guard took. The claim of a
+// rule that did not decide is not allowed.
 func (t *turn) conclude(p *Passage) (refusal *answers.Refusal) {
 	r := t.rule
 	if r.Bans != nil {
@@ -217,6 +219,7 @@ func (t *turn) conclude(p *Passage) (refusal *answers.Refusal) {
 		refusal = t.refusal
 	case stepAnswered:
 		refusal = t.answer(&p.settling)
+	default: // undecided
 	}
 	if r.Rollout != nil {
 		refusal = r.Rollout.note(t.cohort, refusal)
