@@ -13,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/limittext"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -75,7 +76,7 @@ func (l Limit) String() string { return fmt.Sprintf("%d/%s", l.Max, l.per()) }
 
 func (l Limit) per() string {
 	if l.Window > 0 {
-		return shortOf(l.Window)
+		return limittext.OfWindow(l.Window)
 	}
 	return "period"
 }

@@ -314,7 +314,8 @@ func TestMistakesOfOperatorsAreTold(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"": "[]", "5000/1m, 9/period": "[5000/1m 9/period]", "5": "5",
-		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/"} {
+		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": "[5000/1m 9/period]",
+		"7/2 days": "[7/48h]", "5/day/24": "two parts", "-1/1m": "-1/1m"} {
 		got, err := parseLimits(text)
 		if fmt.Sprint(got) != want && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, %v", text, got, err)

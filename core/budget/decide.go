@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/limittext"
 )
 
 // Figure is what one limit of a path says.
@@ -79,22 +79,10 @@ func (t *taken) Policies() []core.Policy {
 		case f.Limit.Period != nil:
 			all[i].Name += "/period"
 		default:
-			all[i].Name += "/" + shortOf(f.Limit.Window)
+			all[i].Name += "/" + limittext.OfWindow(f.Limit.Window)
 		}
 	}
 	return all
-}
-
-// shortOf returns a window as in "1m" and "36h".
-func shortOf(window time.Duration) string {
-	text := window.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // Figures returns what all limits of the attempt's path say after the decision, the outermost first.

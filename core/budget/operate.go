@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/limittext"
 )
 
 // nodeOf returns the keys of the root, and the node of a path, which may end at any level.
@@ -117,21 +119,25 @@ func (g *Guard) Override(
 	return g.set(ctx, "override", a, setting{"", value, what, until, who, why})
 }
 
-// parseLimits reads limits of an override, as String writes them.
+// parseLimits reads the limits of an override: as package limit does, and those of a period as String writes
+// them.
 func parseLimits(text string) (limits []Limit, err error) {
 	for one := range strings.SplitSeq(text, ",") {
-		one = strings.TrimSpace(one)
-		if one == "" {
+		if strings.TrimSpace(one) == "" {
 			continue
 		}
-		most, per, _ := strings.Cut(one, "/")
+		parts := limittext.Split(one)
 		var l Limit
-		if l.Max, err = strconv.ParseInt(most, 10, 64); err == nil && per != "period" {
-			l.Window, err = time.ParseDuration(per)
+		if len(parts) != 2 {
+			err = errors.New("there are no two parts")
+		} else if l.Max, err = limittext.Whole(parts[0]); err == nil && parts[1] != "period" {
+			if l.Window, err = limittext.Window(parts[1]); err == nil && l.Window <= 0 {
+				err = errors.New("the window is not above 0")
+			}
 		}
-		if err != nil || per != "period" && l.Window <= 0 {
-			return nil, kit.NewError(fmt.Sprintf("%.40q: write limits such as 5000/1m and 100000/period", one),
-				core.ErrInvalid)
+		if err != nil {
+			return nil, kit.NewError(
+				fmt.Sprintf("%.40q: %v: write limits such as 5000/min and 100000/period", one, err), core.ErrInvalid)
 		}
 		limits = append(limits, l)
 	}
@@ -307,7 +313,7 @@ func (g *Guard) Describe() kit.Description {
 				return g.Audit(ctx, in.Attempt())
 			}},
 			{Name: "override", Changes: true, Reversible: true, Fields: append(change[:5:5],
-				kit.Field{Name: "limits", Hint: `such as "5000/1m, 100000/period"; empty: as the application says`}),
+				kit.Field{Name: "limits", Hint: `such as "5000/min, 100000/period"; empty: as the application says`}),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					limits, err := parseLimits(in.Text("limits"))
 					if err != nil {

@@ -3,16 +3,15 @@ package limit
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/internal/limittext"
 )
 
 // Parse reads a limit from the text of a configuration: units, a window and an optional resolution, separated
-// by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440".
+// by slashes, as in "100/min", "5 / 10 min" and "100_000/day/1440". In place of the first slash there may be
+// the word per, as in "100 per minute". Files, flags and what operators write have the same form.
 //
 // The window is a unit of time, a whole number of such units, or a duration of [time.ParseDuration]. The
 // units of time are s, sec, second; m, min, minute; h, hour; d, day; w, week. Names of more than one letter
@@ -49,7 +48,7 @@ func ParseAll(text string) ([]Limit, error) {
 
 // String returns the limit in the form that [Parse] reads: "100/1m", or "100000/24h/1440" with a resolution.
 func (l Limit) String() string {
-	text := strconv.FormatInt(l.Max, 10) + "/" + windowText(l.Window)
+	text := strconv.FormatInt(l.Max, 10) + "/" + limittext.OfWindow(l.Window)
 	if l.Resolution != 0 {
 		text += "/" + strconv.FormatInt(l.Resolution, 10)
 	}
@@ -76,21 +75,19 @@ func (l *Limit) UnmarshalText(text []byte) error {
 }
 
 func parseLimit(text string) (l Limit, err error) {
-	parts := strings.Split(text, "/")
+	parts := limittext.Split(text)
 	if len(parts) < 2 || len(parts) > 3 {
-		return l, errors.New(`want units/window, such as "100/min", or units/window/resolution`)
+		return l, errors.New(`want units/window, such as "100/min" or "100 per minute", or ` +
+			"units/window/resolution")
 	}
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	if l.Max, err = parseWhole(parts[0]); err != nil {
+	if l.Max, err = limittext.Whole(parts[0]); err != nil {
 		return l, fmt.Errorf("units: %w", err)
 	}
-	if l.Window, err = parseWindow(parts[1]); err != nil {
+	if l.Window, err = limittext.Window(parts[1]); err != nil {
 		return l, err
 	}
 	if len(parts) == 3 {
-		if l.Resolution, err = parseWhole(parts[2]); err != nil {
+		if l.Resolution, err = limittext.Whole(parts[2]); err != nil {
 			return l, fmt.Errorf("resolution: %w", err)
 		}
 		if l.Resolution == 0 {
@@ -98,77 +95,4 @@ func parseLimit(text string) (l Limit, err error) {
 		}
 	}
 	return l, nil
-}
-
-// parseWhole reads a whole number of 0 or more.
-func parseWhole(text string) (int64, error) {
-	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
-	for i := range len(text) {
-		if !digit(i) && (text[i] != '_' || !digit(i-1) || !digit(i+1)) {
-			return 0, fmt.Errorf("%.40q is not a whole number: want one such as 1000 or 1_000", text)
-		}
-	}
-	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-	if errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("%.40q is too large: want at most %d", text, int64(math.MaxInt64))
-	}
-	if err != nil {
-		return 0, errors.New("missing: want a whole number such as 1000 or 1_000")
-	}
-	return n, nil
-}
-
-func parseWindow(text string) (time.Duration, error) {
-	at := strings.LastIndexFunc(text, func(c rune) bool { return '0' <= c && c <= '9' }) + 1
-	count, name := strings.TrimSpace(text[:at]), strings.TrimSpace(text[at:])
-	if unit := unitOf(name); unit > 0 {
-		if count == "" {
-			return unit, nil
-		}
-		if n, err := parseWhole(count); err == nil {
-			if n > int64(kit.MaxTTL/unit) {
-				return 0, fmt.Errorf("a window of %.40s is too long: use at most %v", text, kit.MaxTTL)
-			}
-			return time.Duration(n) * unit, nil
-		}
-	}
-	window, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("a window of %.40q: want s, min, h, day or week, optionally after a whole number, "+
-			`or a duration such as "1h30m"`, text)
-	}
-	return window, nil
-}
-
-// unitOf returns the unit of time that has this name, or 0.
-func unitOf(name string) time.Duration {
-	if len(name) > 2 { // "ms" is not a plural of "m"
-		name = strings.TrimSuffix(name, "s")
-	}
-	switch name {
-	case "s", "sec", "second":
-		return time.Second
-	case "m", "min", "minute":
-		return time.Minute
-	case "h", "hour":
-		return time.Hour
-	case "d", "day":
-		return 24 * time.Hour
-	case "w", "week":
-		return 7 * 24 * time.Hour
-	}
-	return 0
-}
-
-// windowText returns a window as a whole number of the largest unit that divides it, hours at most.
-func windowText(window time.Duration) string {
-	for _, u := range []struct {
-		length time.Duration
-		name   string
-	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if window >= u.length && window%u.length == 0 {
-			return strconv.FormatInt(int64(window/u.length), 10) + u.name
-		}
-	}
-	return window.String()
 }
