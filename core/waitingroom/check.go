@@ -147,7 +147,7 @@ func (v *visit) arrive(ctx context.Context, reason core.Reason) error {
 		return r.Err
 	}
 	v.now = max(v.now, now)
-	if base != v.picture.base || (lobby < 0) != (v.picture.lobby == "") { // the room was made, or has opened
+	if base != v.picture.base || (lobby < 0) == v.picture.lobby.is { // the room was made, or has opened
 		if v.picture, err = v.ask(ctx, nil, nil); err != nil {
 			return err
 		}
@@ -224,9 +224,7 @@ func (v *visit) bringBack(ctx context.Context, t ticket) (err error) {
 			return nil
 		}
 		lobby := p.lobby
-		if lobby != "" {
-			lobby = "0" // the ticket has its place
-		}
+		lobby.n = 0 // the ticket has its place
 		known = p.as(t.base, max(t.index, t.place, firstPlace-1), lobby)
 	}
 	if p, err = v.askAs(ctx, known, nil, nil); err == nil {
@@ -259,7 +257,7 @@ func (v *visit) wait(ctx context.Context, t ticket) error {
 	told, called, used := v.note(place)
 	switch {
 	case told:
-	case t.isPass(), used, state == open && p.lobby != "" && v.now >= p.quiet &&
+	case t.isPass(), used, state == open && p.lobby.is && v.now >= p.quiet &&
 		(called || p.free > 0 && p.ahead(place, v.highest.Load()) == 0):
 		return v.enter(ctx, t, ReasonWaiting)
 	}
@@ -294,7 +292,7 @@ func (v *visit) tell(place int64) {
 func (v *visit) enter(ctx context.Context, t ticket, reason core.Reason) error {
 	for again := false; ; again = true {
 		place := v.picture.place(t)
-		value, err := v.run(ctx, enterScript, v.picture.lobby, t.base, place, t.name(), t.mark(), t.end)
+		value, err := v.run(ctx, enterScript, v.picture.lobby.String(), t.base, place, t.name(), t.mark(), t.end)
 		if err != nil {
 			return v.stay(err, t)
 		}
@@ -363,14 +361,13 @@ func (v *visit) refuse(reason core.Reason, t ticket, place int64) {
 	v.d.Limit = p.capacity(v.options.Capacity)
 	state, text := v.stands(p)
 	w := waits{Place{State: state, Text: script.Decode(text), Number: -1}}
-	if p.lobby == "" && state == open {
+	if !p.lobby.is && state == open {
 		w.State, w.Opens = "lobby", time.UnixMilli(p.opens).In(v.options.Opens.Location())
 	}
-	if drawn := parse(p.lobby); p.draws && t.index >= firstPlace &&
-		(p.lobby == "" || t.index-firstPlace < drawn) {
+	if p.draws && t.index >= firstPlace && (!p.lobby.is || t.index-firstPlace < p.lobby.n) {
 		w.Number, w.Commitment = t.index-firstPlace, p.commitment
-		if p.lobby != "" {
-			w.Seed, w.Drawn = p.seed, drawn
+		if p.lobby.is {
+			w.Seed, w.Drawn = p.seed, p.lobby.n
 		}
 	}
 	switch {
@@ -397,7 +394,7 @@ func (v *visit) give(t ticket, place int64) {
 		return
 	}
 	if !t.isPass() && t.base == v.picture.base {
-		if v.picture.lobby != "" {
+		if v.picture.lobby.is {
 			t.place = place
 		}
 		until := v.now + max(v.options.Away, 2*v.d.RetryAfter).Milliseconds()
@@ -430,8 +427,8 @@ func (v *visit) poll(w waits) time.Duration {
 
 // capacity is how many may be inside, unless the operator has set another number.
 func (p *picture) capacity(options int) int64 {
-	if p.limit != "" {
-		return parse(p.limit)
+	if p.limit.is {
+		return p.limit.n
 	}
 	return int64(options)
 }

@@ -49,9 +49,9 @@ func (g *Guard) Peek(ctx context.Context) (Status, error) {
 			s.Commitment = p.commitment
 		}
 		switch {
-		case p.lobby == "" && state == open:
+		case !p.lobby.is && state == open:
 			s.State = "lobby"
-		case p.draws && p.lobby != "":
+		case p.draws && p.lobby.is:
 			s.Seed = p.seed
 		}
 		return s, nil
@@ -130,7 +130,7 @@ func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 // leave gives a pass or a place back. It reports whether the picture was good enough.
 func (g *Guard) leave(ctx context.Context, p *picture, t ticket) (known bool, err error) {
 	place := p.place(t)
-	value, err := g.run(ctx, leaveScript, p.lobby, t.base, place, t.name(), t.mark())
+	value, err := g.run(ctx, leaveScript, p.lobby.String(), t.base, place, t.name(), t.mark())
 	if err != nil {
 		return false, err
 	}

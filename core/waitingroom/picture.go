@@ -16,26 +16,68 @@ import (
 type picture struct {
 	sent time.Time // when the call was sent that brought it
 	now  int64     // the room's clock, in milliseconds
+	base int64     // when the room was made
+	opening
+	line
+	visitors
+	decided
+	pace
+	known string // the room as scripts take it, should Redis have lost it
+}
 
-	base, opens              int64 // times of making and of opening the room; opens 0: it is open
-	draws                    bool  // the places of earlier arrivals are drawn
-	last, high               int64 // numbers: the last one, and the highest that was called
-	back                     int64 // when the room was asked again after an interval in which nobody asked
-	full                     bool  // more places were called than the picture tells
-	free, inside, called     int64
-	lobby                    string // arrivals before the opening; empty: not open yet
-	quiet, entered, missed   int64
-	state, limit, text, seed string
-	commitment               string
-	counts                   []int64          // how many are here before each size places
-	from, size               int64            // the first place counted, and how many are counted together
-	upTo                     int64            // the last number then
-	left                     map[string]int64 // passes that were given back, and until when to know it
-	since                    int64            // the last of these moments
-	drawn                    []uint32         // the place of each arrival before the opening; nil: not drawn
-	rate                     float64          // visitors per second who enter
-	rated                    *picture         // a picture from which the rate is measured
-	known                    string           // the room as scripts take it, should Redis have lost it
+// opening is how a room opens.
+type opening struct {
+	opens            int64    // 0: it is open
+	lobby            arrivals // before the opening
+	draws            bool     // the places of earlier arrivals are drawn
+	seed, commitment string
+	drawn            []uint32 // the place of each arrival before the opening; nil: not drawn
+}
+
+// line is who waits.
+type line struct {
+	last, high int64   // numbers: the last one, and the highest that was called
+	counts     []int64 // how many are here before each size places
+	from, size int64   // the first place counted, and how many are counted together
+	upTo       int64   // the last number then
+	full       bool    // more places were called than the picture tells
+}
+
+// visitors is who is inside, who may come, and who has gone.
+type visitors struct {
+	free, inside, called   int64
+	entered, missed, quiet int64            // quiet: nobody enters before
+	back                   int64            // when the room was asked again after an interval in which nobody asked
+	left                   map[string]int64 // passes that were given back, and until when to know it
+	since                  int64            // the last of these moments
+}
+
+// decided is what operators have decided.
+type decided struct {
+	state, text string
+	limit       arrivals // how many may be inside; none: as the options say
+}
+
+// pace is how fast visitors enter.
+type pace struct {
+	rate                  float64 // visitors per second
+	ratedAt, ratedEntered int64   // from then on it is measured
+}
+
+// arrivals is a number of visitors, or none, which scripts take as empty text.
+type arrivals struct {
+	n  int64
+	is bool
+}
+
+func arrivalsOf(text string) arrivals { return arrivals{parse(text), text != ""} }
+
+// String implements [fmt.Stringer].
+func (a arrivals) String() string {
+	if !a.is {
+		return ""
+	}
+	return strconv.FormatInt(a.n, 10)
 }
 
 // The states of a room.
@@ -211,7 +253,7 @@ func (g *Guard) askAs(ctx context.Context, known string, places []int64, passes 
 	before := g.picture.Load()
 	lobby, since := "", int64(0)
 	if before != nil {
-		lobby, since = before.lobby, before.since
+		lobby, since = before.lobby.String(), before.since
 	}
 	g.mu.Lock()
 	heard := g.heard
@@ -326,10 +368,11 @@ const mostCalls = 1000
 
 func readPicture(value any, passes int) (*picture, []int64, []call, error) {
 	r := script.ReadReply(value, 20+passes, 20+passes+2*mostCalls+4*most)
-	p := &picture{now: r.Number(), base: r.Number(), last: r.Number(), high: r.Number(), free: r.Number(),
-		inside: r.Number(), called: r.Number(), lobby: r.Text(), quiet: r.Number(), entered: r.Number(),
-		missed: r.Number(), state: r.Text(), limit: r.Text(), text: r.Text(), seed: r.Text(),
-		opens: r.Number(), draws: r.Flag(), back: r.Number()}
+	p := &picture{now: r.Number(), base: r.Number()}
+	p.last, p.high, p.free, p.inside, p.called = r.Number(), r.Number(), r.Number(), r.Number(), r.Number()
+	p.lobby, p.quiet, p.entered, p.missed = arrivalsOf(r.Text()), r.Number(), r.Number(), r.Number()
+	p.state, p.limit, p.text, p.seed = r.Text(), arrivalsOf(r.Text()), r.Text(), r.Text()
+	p.opens, p.draws, p.back = r.Number(), r.Flag(), r.Number()
 	count := strings.Fields(r.Text())
 	calls := make([]call, min(max(r.Number(), 0), mostCalls+most))
 	untils := make([]int64, passes)
@@ -356,7 +399,7 @@ func readPicture(value any, passes int) (*picture, []int64, []call, error) {
 }
 
 // as returns the room as scripts take it, with another number, and another lobby.
-func (p *picture) as(base, last int64, lobby string) string {
+func (p *picture) as(base, last int64, lobby arrivals) string {
 	return fmt.Sprintf("%d %d %s %s %s %s %s", base, last, lobby, p.seed, p.state, p.limit, p.text)
 }
 
@@ -396,7 +439,7 @@ func (p *picture) forget(before *picture) {
 
 // draw draws the places of visitors from before the opening, once.
 func (p *picture) draw(before *picture) {
-	n, _ := strconv.Atoi(p.lobby)
+	n := int(p.lobby.n)
 	if before != nil && before.lobby == p.lobby && before.seed == p.seed && len(before.drawn) == n {
 		p.drawn = before.drawn
 	} else if n > 0 {
@@ -407,17 +450,19 @@ func (p *picture) draw(before *picture) {
 // measure measures how many enter per second, over half a minute at least.
 func (p *picture) measure(before *picture) {
 	if before == nil || before.base != p.base {
-		p.rated = &picture{now: p.now, entered: p.entered}
+		p.ratedAt, p.ratedEntered = p.now, p.entered
 		return
 	}
-	p.rated, p.rate = before.rated, before.rate
-	if span := p.now - p.rated.now; span >= 2000 {
-		fresh := float64(p.entered-p.rated.entered) * 1000 / float64(span)
-		if p.rate == 0 || span >= 30000 {
-			p.rate = fresh
-		}
-		if span >= 30000 {
-			p.rated = &picture{now: p.now, entered: p.entered}
-		}
+	p.pace = before.pace
+	span := p.now - p.ratedAt
+	if span < 2000 {
+		return
+	}
+	fresh := float64(p.entered-p.ratedEntered) * 1000 / float64(span)
+	if p.rate == 0 || span >= 30000 {
+		p.rate = fresh
+	}
+	if span >= 30000 {
+		p.ratedAt, p.ratedEntered = p.now, p.entered
 	}
 }
