@@ -47,7 +47,7 @@ type line struct {
 type visitors struct {
 	free, inside, called   int64
 	entered, missed, quiet int64            // quiet: nobody enters before
-	back                   int64            // when the room was asked again after an interval in which nobody asked
+	back                   int64            // when it was asked again after an interval in which nobody asked
 	left                   map[string]int64 // passes that were given back, and until when to know it
 	since                  int64            // the last of these moments
 }
