@@ -37,15 +37,15 @@ type round struct {
 
 // enter returns an error if the breaker of the server is open. Otherwise leave has to be called. A call
 // without a key may go to any server.
-func (l *round) enter(
+func (rd *round) enter(
 	caller context.Context, r *Runner, now time.Time, limit time.Duration, key string,
 ) error {
 	if shared, ok := caller.Value(checkKey{}).(*check); ok && shared.moved.Load() {
 		caller = shared.caller
 	}
-	*l = round{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
+	*rd = round{runner: r, entry: entry{caller: caller, key: key, limit: limit}}
 	if r.breakers == nil {
-		l.begun = now
+		rd.begun = now
 		return nil
 	}
 	if r.breakers.nodeOf != nil && key != "" {
@@ -58,51 +58,51 @@ func (l *round) enter(
 		}
 		begun := now
 		now = time.Now()
-		l.node, l.limit = node, limit-now.Sub(begun) // which hardly ever needs the network
+		rd.node, rd.limit = node, limit-now.Sub(begun) // which hardly ever needs the network
 	}
-	b := r.breakers.of(caller, l.node)
-	l.breaker = b
-	err := l.entry.enter(now, r.deadline)
+	b := r.breakers.of(caller, rd.node)
+	rd.breaker = b
+	err := rd.entry.enter(now, r.deadline)
 	if err != nil {
-		l.breaker = nil
+		rd.breaker = nil
 	}
 	return err
 }
 
 // begin begins the time of the call.
-func (l *round) begin(now time.Time) {
-	l.begun = now
-	l.ctx, l.cancel = l.runner.within(l.caller, now, l.limit)
+func (rd *round) begin(now time.Time) {
+	rd.begun = now
+	rd.ctx, rd.cancel = rd.runner.within(rd.caller, now, rd.limit)
 }
 
 // beginAgain begins the time of the call once more where some of it has passed before it was sent.
-func (l *round) beginAgain(now time.Time) {
-	if now.Sub(l.begun) > l.limit/16 {
-		l.cancel()
-		l.begin(now)
+func (rd *round) beginAgain(now time.Time) {
+	if now.Sub(rd.begun) > rd.limit/16 {
+		rd.cancel()
+		rd.begin(now)
 	}
 }
 
 // ended notes how the call has ended, and returns its error as callers see it. If heard is not nil, it
 // reports whether the server answered a call that ended with an error.
-func (l *round) ended(err error, heard func() bool) error {
-	l.cancel()
-	cause := l.runner.named(l.node, err)
-	if l.breaker != nil {
-		l.entry.ended(err, cause, heard)
+func (rd *round) ended(err error, heard func() bool) error {
+	rd.cancel()
+	cause := rd.runner.named(rd.node, err)
+	if rd.breaker != nil {
+		rd.entry.ended(err, cause, heard)
 	}
 	return cause
 }
 
 // leave ends the way, if it was entered, also when a hook of the application panics.
-func (l *round) leave() {
-	if l.cancel != nil {
-		l.cancel()
+func (rd *round) leave() {
+	if rd.cancel != nil {
+		rd.cancel()
 	}
-	if l.breaker != nil {
-		l.entry.leave()
+	if rd.breaker != nil {
+		rd.entry.leave()
 	}
-	l.breaker, l.ctx, l.cancel = nil, nil, nil
+	rd.breaker, rd.ctx, rd.cancel = nil, nil, nil
 }
 
 // call makes one call to Redis within the limit: see round. f returns when its context ends: see obeying.
@@ -110,14 +110,14 @@ func call[T any](
 	caller context.Context, r *Runner, limit time.Duration, key string, f func(context.Context) (T, error),
 	heard func() bool,
 ) (value T, err error) {
-	var l round
-	if err = l.enter(caller, r, time.Now(), limit, key); err != nil {
+	var rd round
+	if err = rd.enter(caller, r, time.Now(), limit, key); err != nil {
 		return value, err
 	}
-	defer l.leave()
-	l.begin(l.begun)
-	value, err = f(l.ctx)
-	return value, l.ended(err, heard)
+	defer rd.leave()
+	rd.begin(rd.begun)
+	value, err = f(rd.ctx)
+	return value, rd.ended(err, heard)
 }
 
 // failed names the script in an error, and reloads the topology if the error suggests that it has changed.
