@@ -8,9 +8,9 @@
 //	go run . [-root dir] -sbom dir module...
 //
 // Each argument is the folder of a nested module that is released beside the root, such as
-// ops/observe/gatehouseprom. The version is the one that the nested modules require of the root. With -tags, the
-// modules are those of the release's tags, as users will get them. With -sbom, nothing is checked: a bill of
-// materials of each module is written into the folder.
+// ops/observe/gatehouseprom. The version is the one that the nested modules require of the root. With
+// -tags, the modules are those of the release's tags, as users will get them. With -sbom, nothing is
+// checked: a bill of materials of each module is written into the folder.
 //
 // Modules come from the checkout and from the machine's module cache, which is filled first where it lacks
 // some; nothing is written into it under our own names. The users' modules have a cache of their own, which
