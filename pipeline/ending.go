@@ -26,8 +26,7 @@ type Passage struct {
 	pipeline *Pipeline
 	outer    *Passage       // the passage of the middleware around this one
 	fields   answers.Fields // read also by a handler that outlasts its http.TimeoutHandler
-	claims   []claim
-	few      [1]claim // room for a claim without an allocation
+	claims   []claim        // they do not move
 
 	response  *response // from Watch on, if it is watched; else unwatched
 	recording *recording

@@ -148,21 +148,32 @@ func (p *Passage) hold() {
 	}
 }
 
+// lone is the passage through a single rule, with room for its claim.
+type lone struct {
+	Passage
+	room [1]claim
+}
+
 // newPassage begins the passage of a request.
 func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
+	var passage *Passage
+	if len(p.rules) == 1 { // one allocation
+		l := new(lone)
+		passage, l.claims = &l.Passage, l.room[:0]
+	} else {
+		passage = new(Passage)
+	}
+	passage.settling, passage.from, passage.pipeline, passage.response = detached{r.Request}, *r, p, &unwatched
 	ctx := r.Context()
-	passage := &Passage{settling: detached{r.Request}, from: *r, pipeline: p, response: &unwatched}
 	passage.scope.Context, passage.scope.passage = ctx, passage
 	passage.outer, _ = ctx.Value(passageKey{}).(*Passage)
 	return passage
 }
 
-// newClaim returns a claim for a rule whose guard is about to be asked. Claims do not move.
+// newClaim returns a claim for a rule whose guard is about to be asked.
 func (p *Passage) newClaim(rule *mounted) *claim {
 	if p.claims == nil {
-		if p.claims = p.few[:0]; len(p.pipeline.rules) > len(p.few) {
-			p.claims = make([]claim, 0, len(p.pipeline.rules))
-		}
+		p.claims = make([]claim, 0, len(p.pipeline.rules))
 	}
 	p.claims = p.claims[:len(p.claims)+1]
 	c := &p.claims[len(p.claims)-1]

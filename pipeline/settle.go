@@ -82,7 +82,9 @@ func (p *Passage) giveBack(turns []turn) {
 	for i := len(p.claims) - 1; i >= 0; i-- {
 		back = p.claims[i].undone(back)
 	}
-	p.settleAll(back)
+	if len(back) > 0 { // else this is most refusals
+		p.settleAll(back)
+	}
 }
 
 // undone adds that the claim is given back, if its guard has taken anything.

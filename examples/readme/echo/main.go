@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	ratelimit "github.com/gatehouse-go/gatehouse/echomw"
-	"github.com/gatehouse-go/gatehouse/core/embedded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/labstack/echo/v4"
 )

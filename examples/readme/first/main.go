@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/embedded"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 	ratelimit "github.com/gatehouse-go/gatehouse/ginmw"
 	"github.com/gin-gonic/gin"
 )
