@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -32,7 +33,8 @@ func ExampleGuard_Do() {
 		}
 	}
 
-	accounts := lock.New(core.New(rdb), "account", lock.Options{})
+	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	accounts := lock.New(gate, "account", lock.Options{})
 	var late func()
 	err = accounts.Do(ctx, "ann", "a7", func(ctx context.Context, fence int64) error {
 		update(10, fence)

@@ -3,6 +3,7 @@ package gatehouseotel_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -31,7 +32,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
+	gate := core.New(rdb, core.WithDeadline(5*time.Second), // the default is 100 ms
+		core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
 
 	ctx := context.Background()
 	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(ctx,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,8 @@ func Example() {
 
 	metrics := gatehouseprom.New(prometheus.DefaultRegisterer)
 	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
-	gate := core.New(rdb, core.WithObserver(core.Observers(core.LogErrors(), metrics, denials)))
+	gate := core.New(rdb, core.WithDeadline(5*time.Second), // the default is 100 ms
+		core.WithObserver(core.Observers(core.LogErrors(), metrics, denials)))
 
 	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(),
 		core.Attempt{Actor: "203.0.113.7"})
