@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
+	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
 // lookAhead asks what the process remembers of the rules from the one at the given place on, before the first
@@ -17,28 +20,28 @@ import (
 // stops before a rule that waits for the request's body, since the rules in front may refuse without the
 // body. It stops before a rule in the shadow of a Rollout, which has to be asked about each request. It
 // also stops at a refusal that needs no memory: its rule refuses when its turn comes.
-func (p *Passage) lookAhead(at int, turns []turn, bodied bool) (*mounted, *answers.Refusal) {
+func (p *Passage) lookAhead(at int, turns []turn, bodied bool) (*mounted.Rule, *answers.Refusal) {
 	if !p.pipeline.looksAhead(at, bodied) {
 		return nil, nil
 	}
 	for i := range turns {
 		t := &turns[i]
-		if t.rule.traits.KeepsOutcome || i > 0 && bodied && t.rule.readsBody {
+		if t.rule.Traits.KeepsOutcome || i > 0 && bodied && t.rule.ReadsBody {
 			break
 		}
-		if !t.rule.recalls() && t.rule.Rollout == nil {
+		if !recalls(t.rule) && t.rule.Rollout == nil {
 			continue
 		}
-		t.look(p)
-		if t.step == stepRefused || t.cohort == cohortShadowed {
+		t.rule.Look(&p.settling, &p.from, &t.view)
+		if t.view.Verdict == mounted.Refuses || t.view.Cohort == rule.CohortShadowed {
 			break
 		}
-		if t.step == stepPasses {
+		if t.view.Verdict == mounted.Passes {
 			continue
 		}
 		if refusal := t.remembered(&p.settling); refusal != nil {
 			if t.rule.Rollout != nil {
-				refusal = t.rule.Rollout.note(t.cohort, refusal)
+				refusal = t.noted(refusal)
 			}
 			return t.rule, refusal
 		}
@@ -50,15 +53,15 @@ func (p *Passage) lookAhead(at int, turns []turn, bodied bool) (*mounted, *answe
 // after each rule that keeps outcomes. It also does where the look-ahead has stopped for the request's
 // body, if another rule follows.
 func (p *Pipeline) looksAhead(i int, bodied bool) bool {
-	return i+1 < len(p.rules) && !p.rules[i].traits.KeepsOutcome &&
-		(i == 0 || p.rules[i-1].traits.KeepsOutcome || bodied && p.rules[i].readsBody)
+	return i+1 < len(p.rules) && !p.rules[i].Traits.KeepsOutcome &&
+		(i == 0 || p.rules[i-1].Traits.KeepsOutcome || bodied && p.rules[i].ReadsBody)
 }
 
 // bodied reports whether the request may have a body.
 func bodied(req *keyfuncs.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // recalls reports whether the rule's bans or its guard remember anything.
-func (r *mounted) recalls() bool {
+func recalls(r *mounted.Rule) bool {
 	_, guard := r.Guard.(kit.Recaller)
 	_, bans := r.Bans.(kit.Recaller)
 	return guard || bans
@@ -68,23 +71,31 @@ func (r *mounted) recalls() bool {
 func (t *turn) remembered(ctx context.Context) *answers.Refusal {
 	r := t.rule
 	if bans, ok := r.Bans.(kit.Recaller); ok {
-		if d, ok := bans.Recall(ctx, t.attempt); ok {
-			return r.refuseBanned(d)
+		if d, ok := bans.Recall(ctx, t.view.Attempt); ok {
+			return r.RefuseBanned(d)
 		}
 	}
 	guard, ok := r.Guard.(kit.Recaller)
-	if !ok || t.step == stepPreflight {
+	if !ok || t.view.Verdict == mounted.Preflight {
 		return nil
 	}
-	d, ok := guard.Recall(ctx, t.attempt)
+	d, ok := guard.Recall(ctx, t.view.Attempt)
 	if !ok {
 		return nil
 	}
-	d.Guard = r.name // a guard of the application may set another name
-	if r.othersOf(&t.attempt) {
-		soon(&d)
+	d.Guard = r.Name // a guard of the application may set another name
+	if r.OthersOf(&t.view.Attempt) {
+		mounted.Soon(&d)
 	} else {
-		r.strike(ctx, t.attempt, d.Reason)
+		t.strike(ctx, d.Reason)
 	}
-	return r.refuse(d.Reason, d)
+	return r.Refuse(d.Reason, d)
+}
+
+// strike counts a refusal by the guard against the actor. The refusals of a request that was deferred are no
+// strikes.
+func (t *turn) strike(ctx context.Context, reason core.Reason) {
+	if rerunOf(ctx) == nil {
+		t.rule.Strike(ctx, t.view.Attempt, reason)
+	}
 }

@@ -5,14 +5,15 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // claim is what the guard of a rule took for a request. It has to be settled, by the pipeline or by the
 // caller of Take.
 type claim struct {
-	rule     *mounted
+	rule     *mounted.Rule
 	decision core.Decision
-	run      *run // nil: see runsOf
+	run      *mounted.Run // nil: see runsOf
 	place    kit.Place
 	spending spending
 	progress atomic.Uint32 // a state: Take and Spend may be called while the request ends
@@ -103,7 +104,7 @@ func (c *claim) goesBack() bool {
 // free is called when the claim has ended.
 func (c *claim) free() {
 	c.place.Free()
-	c.run.end()
+	c.run.End()
 }
 
 // isKept reports whether the request has not failed, and the claim is not confirmed yet.

@@ -7,14 +7,15 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // warnOfTwice warns if a middleware around this one has asked the same guard for the same attempt. A limit
 // counts such a request twice, and a claim refuses each request as a duplicate of itself.
-func warnOfTwice(outer *Passage, rule *mounted, d *core.Decision) {
+func warnOfTwice(outer *Passage, rule *mounted.Rule, d *core.Decision) {
 	if c := findIn(outer, d.Guard); c != nil && c.decision.Attempt.Actor == d.Attempt.Actor &&
 		c.decision.Attempt.Resource == d.Attempt.Resource {
-		warn.Twice.Tell(outer.scope.Context, rule.logger(), d.Guard, "guard", d.Guard)
+		warn.Twice.Tell(outer.scope.Context, rule.Logger(), d.Guard, "guard", d.Guard)
 	}
 }
 
@@ -44,14 +45,14 @@ func wantRule(ctx context.Context, p *Passage, function, guard string) {
 	if p == nil {
 		return // no middleware, as in the unit test of a handler
 	}
-	logger := p.pipeline.rules[0].logger()
+	logger := p.pipeline.rules[0].Logger()
 	var names []string
 	for ; p != nil; p = p.outer {
 		for _, rule := range p.pipeline.rules {
-			if rule.name == guard {
+			if rule.Name == guard {
 				return
 			}
-			names = append(names, rule.name)
+			names = append(names, rule.Name)
 		}
 	}
 	if inTest() {

@@ -6,26 +6,13 @@ import (
 	"net/http"
 	"reflect"
 	"sync/atomic"
-	"time"
-
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
+	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
-
-// Deferrer stores requests that a rule refuses for now, so that a worker runs them later: see Rule.Defer.
-// *deferred.Requests implements it. Implementations must be safe for concurrent use, and report their errors
-// themselves. The context is the request's without its cancellation.
-type Deferrer interface {
-	// Known returns the deferral of a request that was stored before, by the operation ID that the request has.
-	// Nil: it was not, or has no operation ID.
-	Known(ctx context.Context, r *keyfuncs.Request) (*answers.Deferral, error)
-	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
-	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer. depth is
-	// for [WithRerun].
-	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*answers.Deferral, error)
-}
 
 // Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
 // echo these find what the login has stored there: mount it with the function Page of the adapter. On
@@ -37,11 +24,11 @@ type Page interface {
 
 // findDefers notes which rules have a Defer, and which of them share one.
 func (p *Pipeline) findDefers() {
-	var last Deferrer
+	var last rule.Deferrer
 	for _, rule := range p.rules {
 		if rule.Defer != nil {
 			p.defers = true
-			rule.sameDefer = reflect.ValueOf(rule.Defer).Comparable() && rule.Defer == last
+			rule.SameDefer = reflect.ValueOf(rule.Defer).Comparable() && rule.Defer == last
 			last = rule.Defer
 		}
 	}
@@ -100,7 +87,7 @@ func (p *Passage) depth() (n int) {
 
 // deferredBefore answers a request that was deferred before. Without this, it could pass the rules now, and
 // run beside the one that is stored.
-func (p *Passage) deferredBefore() (*mounted, *answers.Refusal) {
+func (p *Passage) deferredBefore() (*mounted.Rule, *answers.Refusal) {
 	if rerunOf(&p.settling) != nil {
 		return nil, nil
 	}
@@ -110,15 +97,15 @@ func (p *Passage) deferredBefore() (*mounted, *answers.Refusal) {
 		if rule.Defer == nil {
 			continue
 		}
-		if !rule.sameDefer {
-			p.from.Logger = rule.source.Logger
+		if !rule.SameDefer {
+			p.from.Logger = rule.Source.Logger
 			known, err = rule.Defer.Known(&p.settling, &p.from)
 		}
 		switch {
-		case err != nil && (isKeyError(err) || rule.outage() == core.FailClosed):
-			return rule, rule.refuseUnknown(&p.settling, err)
+		case err != nil && (isKeyError(err) || rule.Outage() == core.FailClosed):
+			return rule, refuseUnknown(&p.settling, rule, err)
 		case err == nil && known != nil:
-			return rule, p.accept(rule, rule.refuse(core.ReasonDeferred, core.Decision{Guard: rule.name}), known)
+			return rule, p.accept(rule, rule.Refuse(core.ReasonDeferred, core.Decision{Guard: rule.Name}), known)
 		}
 	}
 	return nil, nil
@@ -130,16 +117,16 @@ func isKeyError(err error) bool {
 }
 
 // refuseUnknown refuses a request of which is not known whether it was deferred.
-func (r *mounted) refuseUnknown(ctx context.Context, err error) *answers.Refusal {
+func refuseUnknown(ctx context.Context, r *mounted.Rule, err error) *answers.Refusal {
 	if isKeyError(err) {
-		return r.refuseKey(ctx, err)
+		return r.RefuseKey(ctx, err)
 	}
-	return r.refuse(answers.ReasonUnavailable, core.Decision{Guard: r.name})
+	return r.Refuse(answers.ReasonUnavailable, core.Decision{Guard: r.Name})
 }
 
 // refused ends what Enter does for a request that a rule refuses: the request is deferred if the rule says so
 // and waiting helps.
-func (p *Passage) refused(rule *mounted, f *answers.Refusal) *answers.Refusal {
+func (p *Passage) refused(rule *mounted.Rule, f *answers.Refusal) *answers.Refusal {
 	warnOfTwice(p.outer, rule, &f.Decision)
 	p.refusedBy(f, rule)
 	if rerun := rerunOf(&p.settling); rerun != nil {
@@ -177,14 +164,14 @@ func decided(f *answers.Refusal) bool { return f.Reason == f.Decision.Reason && 
 //
 // The handler has not run. So what a middleware of rules around this one has claimed goes back: a sale must
 // not be confirmed, and no outcome be kept, by a 202 that only promises a run.
-func (p *Passage) accept(rule *mounted, f *answers.Refusal, d *answers.Deferral) *answers.Refusal {
+func (p *Passage) accept(rule *mounted.Rule, f *answers.Refusal, d *answers.Deferral) *answers.Refusal {
 	if d.Conflict {
-		return p.refusedBy(rule.refuse(core.ReasonConflict, core.Decision{Guard: rule.name}), rule)
+		return p.refusedBy(rule.Refuse(core.ReasonConflict, core.Decision{Guard: rule.Name}), rule)
 	}
 	for l := p.outer; l != nil; l = l.outer {
 		l.deferred = true
 	}
-	f.Defer(rule.answers, d)
+	f.Defer(rule.Table, d)
 	return f
 }
 

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"net/http"
 
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // Passage is a request that all rules have let through, until it has been answered. Its methods are for
@@ -40,6 +40,12 @@ type Passage struct {
 
 	deferred bool // a passage inside this one has deferred the request, so that the handler does not run
 }
+
+// StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
+// writing anything and the request's context was over. It also gets it when a handler around the rules,
+// such as http.TimeoutHandler, has answered instead. A client that is still connected gets 503 with
+// ReasonUnavailable.
+const StatusClientGone = 499
 
 // response is what a passage has to know of a response that is watched. All but exposing is for rules that
 // depend on how it ends.
@@ -137,7 +143,7 @@ func (p *Passage) decide(status int, over bool) bool {
 // outcome is kept.
 func (p *Passage) isLost() bool {
 	return p.response.buffer && p.scope.Err() != nil && !p.anyClaim(func(c *claim) bool {
-		return c.isConfirmed() && (c.rule.keepsOutcome() || !c.decision.Attempt.MadeID())
+		return c.isConfirmed() && (c.rule.Traits.KeepsOutcome || !c.decision.Attempt.MadeID())
 	})
 }
 
@@ -154,7 +160,7 @@ func (p *Passage) judge(status int) {
 	// If nobody was answered, or the request runs later, there is no outcome to keep.
 	none := status == StatusClientGone || p.deferred
 	for c := range p.all {
-		if (!none || !c.rule.keepsOutcome()) && c.rule.keepsOn(status) {
+		if (!none || !c.rule.Traits.KeepsOutcome) && c.rule.KeepsOn(status) {
 			c.on(eventSucceed)
 		}
 	}
@@ -169,8 +175,8 @@ func (p *Passage) confirm(over bool) (failed *claim, err error) {
 			break
 		}
 		for c := range p.all {
-			traits := &c.rule.traits
-			if !traits.Confirms || c.rule.keepsOutcome() != outcomes || !c.isKept() ||
+			traits := &c.rule.Traits
+			if !traits.Confirms || c.rule.Traits.KeepsOutcome != outcomes || !c.isKept() ||
 				c.on(eventClose) != stateKeeping {
 				continue
 			}
@@ -214,12 +220,12 @@ func (p *Passage) refuse(by *claim, reason core.Reason) {
 	if d.RetryAfter = 0; reason == core.ReasonUnconfirmed {
 		d.RetryAfter = unconfirmedRetry
 	}
-	f := rule.refuse(reason, d)
-	fields := p.figures(by, &answers.Figure{Source: &rule.source, Decision: &core.Decision{}})
+	f := rule.Refuse(reason, d)
+	fields := p.figures(by, &answers.Figure{Source: &rule.Source, Decision: &core.Decision{}})
 	if by == nil {
 		f.By(nil, p.from.Request, fields)
 	} else {
-		f.By(&by.rule.source, p.from.Request, fields)
+		f.By(&by.rule.Source, p.from.Request, fields)
 	}
 	p.setHeader(p.response.before)
 	p.response.heard = f.Status
@@ -229,7 +235,7 @@ func (p *Passage) refuse(by *claim, reason core.Reason) {
 
 // refusing returns the rule whose texts a refusal has, and its decision: those of the claim, or of the last
 // one.
-func (p *Passage) refusing(by *claim) (rule *mounted, d core.Decision) {
+func (p *Passage) refusing(by *claim) (rule *mounted.Rule, d core.Decision) {
 	rule = p.pipeline.rules[len(p.pipeline.rules)-1] // if all of them let the request pass undecided
 	for c := range p.all {
 		rule, d = c.rule, c.decision

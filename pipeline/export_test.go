@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // AsServer makes Take take the program for a server until the test ends.
@@ -14,15 +15,4 @@ func AsServer(t *testing.T) {
 }
 
 // RunsOf returns for how many actors attempts of a guard are remembered as running.
-func RunsOf(g core.Guard) (n int) {
-	for i := range runs {
-		runs[i].Lock()
-		for key := range runs[i].of {
-			if key.guard == any(g) {
-				n++
-			}
-		}
-		runs[i].Unlock()
-	}
-	return n
-}
+func RunsOf(g core.Guard) int { return mounted.Running(g) }

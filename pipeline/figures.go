@@ -5,6 +5,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // figures makes the fields of the passage's claims, or, after a refusal, those of the rule that refused,
@@ -15,7 +16,7 @@ func (p *Passage) figures(without *claim, refusing *answers.Figure) answers.Fiel
 	for c := range p.all {
 		if c != without {
 			decided = append(decided,
-				answers.Figure{Source: &c.rule.source, Decision: &c.decision, GoesBack: c.goesBack()})
+				answers.Figure{Source: &c.rule.Source, Decision: &c.decision, GoesBack: c.goesBack()})
 		}
 	}
 	var around *answers.Fields
@@ -26,13 +27,13 @@ func (p *Passage) figures(without *claim, refusing *answers.Figure) answers.Fiel
 }
 
 // refusedBy records in a refusal which rule made it, and the figures for its header.
-func (p *Passage) refusedBy(f *answers.Refusal, rule *mounted) *answers.Refusal {
+func (p *Passage) refusedBy(f *answers.Refusal, rule *mounted.Rule) *answers.Refusal {
 	d := &f.Decision
 	if d.Reason != f.Reason {
 		d = &core.Decision{} // the guard has not decided
 	}
-	refusing := answers.Figure{Source: &rule.source, Decision: d}
-	f.By(&rule.source, p.from.Request, p.figures(nil, &refusing))
+	refusing := answers.Figure{Source: &rule.Source, Decision: d}
+	f.By(&rule.Source, p.from.Request, p.figures(nil, &refusing))
 	return f
 }
 

@@ -4,15 +4,7 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
-
-// sameRequest is the default of Rule.Which for guards that keep outcomes. It tells whether two requests are
-// the same.
-var sameRequest = keyfuncs.Fingerprint()
-
-// keepsOutcome reports whether the rule's guard answers repetitions with the outcome of the first attempt.
-func (r *mounted) keepsOutcome() bool { return r.traits.KeepsOutcome }
 
 // record starts a recording of the response for a guard that keeps outcomes.
 func (p *Passage) record(traits *core.Traits) {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // Pipeline takes requests through a list of rules: check, confirm, respond, settle. Applications use it
@@ -24,7 +24,7 @@ import (
 //
 // A table in docs/contracts.md lists how requests end, and what happens to their attempts.
 type Pipeline struct {
-	rules   []*mounted
+	rules   []*mounted.Rule
 	settles bool // a rule depends on how a request ends
 	hears   bool // a guard is told of each ending
 	defers  bool // a rule has Defer
@@ -37,35 +37,32 @@ func New(rules ...Rule) *Pipeline {
 	if len(rules) == 0 {
 		panic("gatehouse: a middleware without rules guards nothing: add a rule")
 	}
-	p := &Pipeline{rules: make([]*mounted, len(rules))}
+	p := &Pipeline{rules: make([]*mounted.Rule, len(rules))}
 	seen := map[string]bool{}
 	for i := range rules {
-		rule, err := mount(rules[i])
+		rule, err := mounted.New(rules[i])
 		if err != nil {
-			name := "no guard"
-			if !isNil(rules[i].Guard) {
-				name = fmt.Sprintf("guard %q", rules[i].Guard.Name())
-			}
-			panic(fmt.Sprintf("gatehouse: rule %d (%s) %v", i+1, name, err))
+			panic(fmt.Sprintf("gatehouse: rule %d %v", i+1, err))
 		}
-		if seen[rule.name] {
+		rule.Source.Answer = hearing(rule.Answer)
+		if seen[rule.Name] {
 			panic(fmt.Sprintf("gatehouse: two rules of one middleware have a guard named %q, which would count a "+
 				"request twice, "+
 				"or, of another engine, could not be told from the first: make a second guard with a name of its own",
-				rule.name))
+				rule.Name))
 		}
-		seen[rule.name] = true
-		p.settles, p.hears = p.settles || rule.settles(), p.hears || !rule.counts
-		p.replays, p.holds = p.replays || rule.claims() && !rule.counts, p.holds || rule.holder != nil
+		seen[rule.Name] = true
+		p.settles, p.hears = p.settles || rule.Settles(), p.hears || !rule.Counts
+		p.replays, p.holds = p.replays || rule.Replays() && !rule.Counts, p.holds || rule.Holder != nil
 		p.rules[i] = rule
 	}
 	p.findDefers()
-	warnOfOrder(p.rules)
+	mounted.WarnOfOrder(p.rules)
 	for i := len(p.rules) - 1; i >= 0; i-- {
-		if rule := p.rules[i]; rule.phases != nil {
-			rule.together = 1
+		if rule := p.rules[i]; rule.Phases != nil {
+			rule.Together = 1
 			if i+1 < len(p.rules) {
-				rule.together += p.rules[i+1].together
+				rule.Together += p.rules[i+1].Together
 			}
 		}
 	}
@@ -124,26 +121,12 @@ func (p *Pipeline) Enter(r *keyfuncs.Request) (*Passage, *answers.Refusal) {
 	return passage, nil
 }
 
-// replay returns the answer to a request that repeats an operation which is done, or nil for any other
-// request.
-func (p *Passage) replay() *answers.Refusal {
-	done := p.done()
-	if done == nil {
-		return nil
-	}
-	replay := p.refusedBy(answers.Replay(done.rule.answers, done.decision), done.rule)
-	if rerun := rerunOf(&p.settling); rerun != nil {
-		rerun.decided.Store(true) // its handler ran before
-	}
-	return replay
-}
-
 // hold makes the handler's context end when a claim of the request is lost. Nobody stops it: it ends with the
 // request, and middlewares around the rules may use it until then.
 func (p *Passage) hold() {
 	for c := range p.all {
-		if c.rule.holder != nil && !c.decision.Attempt.Shadow {
-			p.scope.Context, _ = c.rule.holder.Hold(p.scope.Context, c.decision)
+		if c.rule.Holder != nil && !c.decision.Attempt.Shadow {
+			p.scope.Context, _ = c.rule.Holder.Hold(p.scope.Context, c.decision)
 		}
 	}
 }
@@ -171,7 +154,7 @@ func newPassage(p *Pipeline, r *keyfuncs.Request) *Passage {
 }
 
 // newClaim returns a claim for a rule whose guard is about to be asked.
-func (p *Passage) newClaim(rule *mounted) *claim {
+func (p *Passage) newClaim(rule *mounted.Rule) *claim {
 	if p.claims == nil {
 		p.claims = make([]claim, 0, len(p.pipeline.rules))
 	}
@@ -198,19 +181,6 @@ func (p *Passage) anyClaim(is func(*claim) bool) bool {
 		}
 	}
 	return false
-}
-
-// done returns the first claim that repeats an attempt which is done, if the request claims nothing else.
-func (p *Passage) done() *claim {
-	for c := range p.all {
-		if c.rule.doneBefore(&c.decision) {
-			if p.allDone() {
-				return c
-			}
-			break
-		}
-	}
-	return nil
 }
 
 // passageKey is the key of the innermost passage in a request's context.

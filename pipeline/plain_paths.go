@@ -5,9 +5,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // PlainPaths refuses requests with a path that routers and handlers may read differently, with 400 and the

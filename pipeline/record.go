@@ -6,9 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // unkeptFields are the header fields that are not stored with an answer. Some belong to a single response

@@ -1,8 +1,6 @@
 package pipeline
 
-import (
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-)
+import "github.com/gatehouse-go/gatehouse/pipeline/answers"
 
 // restate is called when the header is about to be sent. It corrects the figures of claims that go back,
 // and lets pages of other origins read what is there.

@@ -26,7 +26,7 @@ func (p *Passage) settleFrom(i int) {
 		}
 	}()
 	for ; i < 2*n; i++ {
-		if c := &p.claims[i%n]; c.rule.keepsOutcome() == (i >= n) {
+		if c := &p.claims[i%n]; c.rule.Traits.KeepsOutcome == (i >= n) {
 			c.settle(p)
 		}
 	}
@@ -57,8 +57,8 @@ func (c *claim) ending(p *Passage) core.Ending {
 	}
 	switch c.state() {
 	case stateKept, stateKeeping, statePending, stateUnsure:
-		if c.rule.keepsOutcome() {
-			outcome := p.recording.outcome(int(p.status), c.rule.traits.MaxBody, !p.aborted)
+		if c.rule.Traits.KeepsOutcome {
+			outcome := p.recording.outcome(int(p.status), c.rule.Traits.MaxBody, !p.aborted)
 			outcome.Pending = false // whatever is missing will not come
 			return core.CommitWith(outcome)
 		}
@@ -130,7 +130,7 @@ func (p *Passage) settleTogether() {
 // joins reports whether the claim's ending may go out together with others: it gives something back, or says
 // what the request has cost.
 func (c *claim) joins() bool {
-	if c.rule.phases == nil {
+	if c.rule.Phases == nil {
 		return false
 	}
 	switch c.state() {
@@ -163,10 +163,10 @@ func (p *Passage) settleAll(all []settlement) {
 	calls := make([]*script.Call, 0, len(all))
 	for i := range all {
 		s := &all[i]
-		if s.rule.phases == nil {
+		if s.rule.Phases == nil {
 			continue
 		}
-		s.at, s.begun = time.Now(), s.rule.phases.BeginSettle(&p.settling, s.decision, s.end)
+		s.at, s.begun = time.Now(), s.rule.Phases.BeginSettle(&p.settling, s.decision, s.end)
 		if s.begun.Call != nil {
 			calls = append(calls, s.begun.Call)
 		}
@@ -197,7 +197,7 @@ func (s *settlement) finish(ctx context.Context) {
 	}
 	_, err := s.begun.End(ctx)
 	if err != nil || !s.quiet {
-		err = s.rule.phases.Observe(ctx, "settle", s.at, s.decision, err)
+		err = s.rule.Phases.Observe(ctx, "settle", s.at, s.decision, err)
 	}
 	s.place.Settled(s.rule.Guard, s.decision, s.end, err)
 }

@@ -1,5 +1,7 @@
 package pipeline
 
+import "github.com/gatehouse-go/gatehouse/pipeline/rule"
+
 // Source has the pipeline of a middleware. Rules that change while requests are served, such as those of
 // package config, are a Source; a [Pipeline] is the Source of itself. The function Follow of each adapter
 // makes a middleware of a Source.
@@ -14,7 +16,7 @@ func (p *Pipeline) Pipeline() *Pipeline { return p }
 
 // MustFollow panics if a source is nil or has no pipeline. Adapters call it at set-up.
 func MustFollow(s Source) {
-	if isNil(s) || s.Pipeline() == nil {
+	if rule.IsNil(s) || s.Pipeline() == nil {
 		panic("gatehouse: Follow has no rules to follow: pass what config.Live.Source returns, or a Pipeline")
 	}
 }

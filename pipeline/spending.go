@@ -39,7 +39,7 @@ func Spend(ctx context.Context, guard string, n int64) error {
 	switch {
 	case c == nil:
 		wantRule(ctx, p, "Spend", guard)
-	case !c.rule.spends():
+	case !c.rule.Traits.Spends || c.rule.Traits.Confirms: // after the header, it is too late to correct
 		return fmt.Errorf("%w: Spend(%q): the cost of this guard is no estimate", core.ErrInvalid, guard)
 	case c.state() == stateTaken:
 		return fmt.Errorf("%w: Spend(%q): the decision was taken: tell its guard", core.ErrInvalid, guard)
@@ -48,10 +48,6 @@ func Spend(ctx context.Context, guard string, n int64) error {
 	}
 	return nil
 }
-
-// spends reports whether the guard corrects the cost of an attempt when the request ends. A claim that is
-// confirmed before the header is sent cannot be corrected after it.
-func (r *mounted) spends() bool { return r.traits.Spends && !r.traits.Confirms }
 
 // spending is the cost of a request as reported by its handler. It is 0 if nothing was reported, else the
 // sum plus 1. Below 0, it is too late to report.

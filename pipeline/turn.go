@@ -9,37 +9,32 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
 // turn is the turn of a rule in a request: what the rule makes of the request, and what its bans and its
 // guard say. It ends when the next rule has its turn. What the guard took is a claim.
 type turn struct {
-	rule    *mounted
-	step    step
-	barred  bool // its bans were asked
-	cohort  cohort
-	attempt core.Attempt
-	refusal *answers.Refusal // by a list, or because no attempt could be made
-	err     error            // why no attempt could be made, or the guard's
-	claim   *claim           // nil: the guard is not asked
-	since   time.Time        // the check began then
-	begun   kit.Prepared     // of a guard that is kit.Phased
+	rule   *mounted.Rule
+	view   mounted.View
+	step   step
+	barred bool         // its bans were asked
+	err    error        // the guard's
+	claim  *claim       // nil: the guard is not asked
+	since  time.Time    // the check began then
+	begun  kit.Prepared // of a guard that is kit.Phased
 }
 
 // step is how far a turn has come.
 type step uint8
 
 const (
-	stepNew       step = iota // the rule has not seen the request
-	stepReady                 // its bans and its guard have to be asked
-	stepPreflight             // a preflight passes unless the bans refuse it
-	stepPasses                // undecided: by a list or a Rollout, or because there is nobody to count
-	stepRefused               // by a list, or because no attempt could be made
-	stepBanned                // the bans refuse
-	stepBegun                 // the guard's check has begun
-	stepEnded                 // it has ended, and the guard's observer is not told yet
-	stepAnswered              // the guard has answered
-	stepOver                  // the conclusion is drawn
+	stepNew      step = iota // neither the bans nor the guard have said anything
+	stepBanned               // the bans refuse
+	stepBegun                // the guard's check has begun
+	stepEnded                // it has ended, and the guard's observer is not told yet
+	stepAnswered             // the guard has answered
+	stepOver                 // the conclusion is drawn
 )
 
 // ask asks the rules in order, and returns the one that refuses the request, if one does.
@@ -47,7 +42,7 @@ const (
 // Rules whose guards are kit.Phased are asked together. Conclusions are drawn in the order of the rules. So a
 // rule behind one that refuses has no effect: its bans count no strike, its Rollout counts nothing, observers
 // are not told of it, and giveBack returns at once what its guard took.
-func (p *Passage) ask(turns []turn) (*mounted, *answers.Refusal) {
+func (p *Passage) ask(turns []turn) (*mounted.Rule, *answers.Refusal) {
 	several := len(turns) > 1
 	bodied := several && bodied(&p.from)
 	for i := 0; i < len(turns); {
@@ -71,9 +66,9 @@ func (p *Passage) ask(turns []turn) (*mounted, *answers.Refusal) {
 // together returns how many rules from the one at i on may be asked together: none in front of which the
 // request's body has to be waited for.
 func (p *Pipeline) together(i int, bodied bool) int {
-	n := p.rules[i].together
+	n := p.rules[i].Together
 	for k := 1; bodied && k < n; k++ {
-		if p.rules[i+k].readsBody {
+		if p.rules[i+k].ReadsBody {
 			return k
 		}
 	}
@@ -95,7 +90,7 @@ func (p *Passage) askSome(turns []turn) (asked int) {
 	var calls []*script.Call
 	for i := range turns[:asked] {
 		if t := &turns[i]; t.begun.Call != nil {
-			t.claim.run = t.rule.begin(&t.attempt)
+			t.claim.run = t.rule.Begin(&t.view.Attempt)
 			if calls == nil {
 				calls = make([]*script.Call, 0, asked-i)
 			}
@@ -118,40 +113,41 @@ func (p *Passage) askSome(turns []turn) (asked int) {
 // may go along. A rule that goes along with others (notFirst) asks its bans in its turn, since observers are
 // told of that.
 func (t *turn) begin(p *Passage, notFirst, notLast bool) (goesAlong bool) {
-	t.look(p)
+	t.rule.Look(&p.settling, &p.from, &t.view)
 	if t.rule.Bans != nil && !notFirst {
 		t.askBans(p)
 	}
-	switch t.step {
-	case stepPasses, stepPreflight:
+	switch {
+	case t.step != stepNew: // banned, or begun before
+	case t.view.Verdict == mounted.Passes, t.view.Verdict == mounted.Preflight:
 		return true
-	case stepReady:
+	case t.view.Verdict == mounted.Asks:
 		t.claim = p.newClaim(t.rule)
-		if t.rule.places { // so that what it takes can be settled however long Redis is unavailable
+		if t.rule.Places { // so that what it takes can be settled however long Redis is unavailable
 			if t.err = t.claim.place.Take(); t.err != nil {
 				t.step = stepAnswered
-				return t.attempt.Shadow
+				return t.view.Attempt.Shadow
 			}
 		}
-		if t.rule.phases == nil {
+		if t.rule.Phases == nil {
 			return false
 		}
 		t.since = time.Now()
-		t.begun = t.rule.phases.Begin(&p.settling, t.attempt, notFirst, notLast)
+		t.begun = t.rule.Phases.Begin(&p.settling, t.view.Attempt, notFirst, notLast)
 		t.step = stepBegun
-	default: // refused, banned, or begun before
 	}
-	return t.begun.Batchable || t.attempt.Shadow && t.step != stepRefused && t.begun.Call == nil
+	return t.begun.Batchable ||
+		t.view.Attempt.Shadow && t.view.Verdict != mounted.Refuses && t.begun.Call == nil
 }
 
 // askBans asks the rule's bans, unless that was done. If they refuse, the guard is not asked, and what it
 // took goes back.
 func (t *turn) askBans(p *Passage) {
-	if t.barred || t.step == stepPasses || t.step == stepRefused {
+	if t.barred || t.view.Verdict == mounted.Passes || t.view.Verdict == mounted.Refuses {
 		return
 	}
 	t.barred = true
-	d, banned := t.rule.banned(&p.settling, t.attempt)
+	d, banned := t.rule.Banned(&p.settling, t.view.Attempt)
 	if !banned {
 		return
 	}
@@ -162,7 +158,7 @@ func (t *turn) askBans(p *Passage) {
 		t.claim.free()
 	}
 	t.step, t.err, t.begun = stepBanned, nil, kit.Prepared{}
-	t.refusal = t.rule.refuseBanned(d)
+	t.view.Refusal = t.rule.RefuseBanned(d)
 }
 
 // drop ends a check that was begun and does not count. Observers are told of errors all the same.
@@ -184,18 +180,20 @@ func (t *turn) end(p *Passage) {
 // tell tells the guard's observer of the check.
 func (t *turn) tell(p *Passage) {
 	t.step = stepAnswered
-	t.err = t.rule.phases.Observe(&p.settling, "check", t.since, t.claim.decision, t.err)
+	t.err = t.rule.Phases.Observe(&p.settling, "check", t.since, t.claim.decision, t.err)
 }
 
 // hear asks the guard, unless that was done.
 func (t *turn) hear(p *Passage) {
 	switch t.step {
-	case stepReady:
-		t.claim.run = t.rule.begin(&t.attempt)
-		t.step = stepAnswered
-		t.claim.decision, t.err = t.rule.Guard.Check(&p.settling, t.attempt)
+	case stepNew:
+		if t.view.Verdict == mounted.Asks {
+			t.claim.run = t.rule.Begin(&t.view.Attempt)
+			t.step = stepAnswered
+			t.claim.decision, t.err = t.rule.Guard.Check(&p.settling, t.view.Attempt)
+		}
 	case stepBegun:
-		t.claim.run = t.rule.begin(&t.attempt)
+		t.claim.run = t.rule.Begin(&t.view.Attempt)
 		t.end(p)
 		t.tell(p)
 	case stepEnded:
@@ -211,22 +209,29 @@ func (t *turn) conclude(p *Passage) (refusal *answers.Refusal) {
 	if r.Bans != nil {
 		t.askBans(p)
 	}
-	switch t.hear(p); t.step {
-	case stepRefused:
-		r.traceRefusal(&p.settling, t.refusal.Reason, t.err, t.cohort == cohortShadowed)
-		refusal = t.refusal
-	case stepBanned:
-		refusal = t.refusal
-	case stepAnswered:
+	switch t.hear(p); {
+	case t.step == stepAnswered:
 		refusal = t.answer(&p.settling)
-	default: // undecided
+	case t.view.Verdict == mounted.Refuses:
+		r.Trace(&p.settling, &t.view)
+		refusal = t.view.Refusal
+	default: // banned, or undecided
+		refusal = t.view.Refusal
 	}
 	if r.Rollout != nil {
-		refusal = r.Rollout.note(t.cohort, refusal)
+		refusal = t.noted(refusal)
 	}
 	t.step = stepOver
 	if t.claim != nil {
 		t.keep(p, refusal == nil)
+	}
+	return refusal
+}
+
+// noted has the rule's Rollout count what the rule says, and returns the refusal that is in force.
+func (t *turn) noted(refusal *answers.Refusal) *answers.Refusal {
+	if !t.rule.Rollout.Note(t.view.Cohort, refusal != nil) {
+		return nil
 	}
 	return refusal
 }
@@ -242,8 +247,8 @@ func (t *turn) keep(p *Passage, passes bool) {
 		return
 	}
 	c.on(eventAllow)
-	if t.rule.traits.KeepsOutcome {
-		p.record(&t.rule.traits)
+	if t.rule.Traits.KeepsOutcome {
+		p.record(&t.rule.Traits)
 	}
 }
 
@@ -251,26 +256,26 @@ func (t *turn) keep(p *Passage, passes bool) {
 // outage policy. A refusal in the shadow has no effect, so it is no strike.
 func (t *turn) answer(ctx context.Context) *answers.Refusal {
 	r, d, err := t.rule, &t.claim.decision, t.err
-	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.outage() == core.FailLocal
+	local := err != nil && !errors.Is(err, core.ErrInvalid) && r.Outage() == core.FailLocal
 	if local { // the guard decides inside the process, because Redis is unavailable
-		*d, err = r.local.CheckLocal(ctx, t.attempt) // mount has checked that it exists
+		*d, err = r.Local.CheckLocal(ctx, t.view.Attempt) // New has checked that it exists
 	}
-	d.Guard = r.name // a guard of the application may set another name
+	d.Guard = r.Name // a guard of the application may set another name
 	if err != nil {
 		return t.answerError(ctx, err)
 	}
 	switch {
-	case d.Allowed && (!d.Replayed || !r.underWay(d)):
+	case d.Allowed && (!d.Replayed || !r.UnderWay(d)):
 		return nil
 	case d.Allowed:
 		t.claim.place.Settle(ctx, r.Guard, *d, core.Rollback)
-		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, underWayRetry
-	case t.claim.run.refused():
-		soon(d)
-	case !local && !t.attempt.Shadow: // without Redis, a strike would only wait for it again
-		r.strike(ctx, t.attempt, d.Reason)
+		d.Allowed, d.Reason, d.RetryAfter = false, core.ReasonInProgress, mounted.UnderWayRetry
+	case t.claim.run.Refused():
+		mounted.Soon(d)
+	case !local && !t.view.Attempt.Shadow: // without Redis, a strike would only wait for it again
+		t.strike(ctx, d.Reason)
 	}
-	return r.refuse(d.Reason, *d)
+	return r.Refuse(d.Reason, *d)
 }
 
 // answerError makes an answer of an error of the rule's guard.
@@ -278,11 +283,13 @@ func (t *turn) answerError(ctx context.Context, err error) *answers.Refusal {
 	r, d := t.rule, &t.claim.decision
 	switch {
 	case errors.Is(err, core.ErrInvalid):
-		r.traceRefusal(ctx, answers.ReasonInvalid, &keyError{field: "guard"}, t.attempt.Shadow)
-		return r.refuse(answers.ReasonInvalid, *d)
-	case r.outage() == core.FailOpen:
+		refused := core.Decision{Guard: r.Name, Reason: answers.ReasonInvalid, Attempt: core.Attempt{
+			Shadow: t.view.Attempt.Shadow}}
+		kit.Refused(ctx, r.Guard, refused, "guard", "")
+		return r.Refuse(answers.ReasonInvalid, *d)
+	case r.Outage() == core.FailOpen:
 		*d = core.Decision{}
 		return nil
 	}
-	return r.refuse(answers.ReasonUnavailable, *d)
+	return r.Refuse(answers.ReasonUnavailable, *d)
 }

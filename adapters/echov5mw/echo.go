@@ -41,10 +41,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
-// Rule says which guard decides and how an attempt is made from a request. It is [pipeline.Rule].
-type Rule = pipeline.Rule
+// Rule says which guard decides and how an attempt is made from a request. It is [rule.Rule].
+type Rule = rule.Rule
 
 // Echo returns a middleware that guards routes with the rules, for echo.Echo.Use, for a group or for one
 // route. It answers a refused request, and the handler does not run. It panics on rules that cannot work.

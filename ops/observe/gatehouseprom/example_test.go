@@ -27,8 +27,9 @@ func Example() {
 
 	metrics := gatehouseprom.New(prometheus.DefaultRegisterer)
 	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
-	gate := core.New(rdb, core.WithDeadline(5*time.Second), // the default is 100 ms
-		core.WithObserver(core.Observers(core.LogErrors(), metrics, denials)))
+	observer := core.WithObserver(core.Observers(core.LogErrors(), metrics, denials))
+
+	gate := core.New(rdb, observer, core.WithDeadline(5*time.Second)) // the default is 100 ms
 
 	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(),
 		core.Attempt{Actor: "203.0.113.7"})

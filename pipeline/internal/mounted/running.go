@@ -1,4 +1,4 @@
-package pipeline
+package mounted
 
 import (
 	"hash/maphash"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
 // A request behind a rule with Failed holds its units while it runs, and most requests give them back. So a
@@ -34,8 +35,8 @@ var runs [64]struct {
 
 var runsSeed = maphash.MakeSeed()
 
-// run is one attempt. Its methods must not be called concurrently. Those of a nil run do nothing.
-type run struct {
+// Run is one attempt. Its methods must not be called concurrently. Those of a nil Run do nothing.
+type Run struct {
 	key    runKey
 	over   bool
 	before int64 // running.ended when it was asked
@@ -59,25 +60,25 @@ func (k *runKey) change(underWay int, ended int64) running {
 	return of
 }
 
-// begin notes an attempt whose guard is about to be asked, if the rule tells runs of the attempt from others.
-func (r *mounted) begin(a *core.Attempt) *run {
+// Begin notes an attempt whose guard is about to be asked, if the rule tells runs of the attempt from others.
+func (r *Rule) Begin(a *core.Attempt) *Run {
 	if r.runs == nil || a.Shadow {
 		return nil
 	}
-	n := &run{key: runKey{r.runs, a.Actor, a.Resource}}
+	n := &Run{key: runKey{r.runs, a.Actor, a.Resource}}
 	n.before = n.key.change(1, 0).ended
 	return n
 }
 
-// othersOf reports whether other requests of the actor are under way that may give back what they took.
-func (r *mounted) othersOf(a *core.Attempt) bool {
+// OthersOf reports whether other requests of the actor are under way that may give back what they took.
+func (r *Rule) OthersOf(a *core.Attempt) bool {
 	key := runKey{r.runs, a.Actor, a.Resource}
 	return r.runs != nil && !a.Shadow && key.change(0, 0).underWay > 0
 }
 
 // runsOf returns the key under which the runs of a rule's attempts are counted, or nil if they are not
 // counted. Units come back only where there is a Failed. Permits come back whatever it says.
-func runsOf(r *Rule) any {
+func runsOf(r *rule.Rule) any {
 	traits := r.Guard.Traits()
 	if _, holds := r.Guard.(kit.Holder); r.Failed == nil || traits.KeepsOutcome || holds {
 		return nil
@@ -88,9 +89,9 @@ func runsOf(r *Rule) any {
 	return new(byte) // a guard of the application that is no map's key: counted by itself where it is mounted
 }
 
-// refused ends the run of an attempt that was refused. It reports whether others were under way since it was
+// Refused ends the run of an attempt that was refused. It reports whether others were under way since it was
 // asked that may have held what it wanted.
-func (n *run) refused() bool {
+func (n *Run) Refused() bool {
 	if n == nil || n.over {
 		return false
 	}
@@ -99,19 +100,33 @@ func (n *run) refused() bool {
 	return others.underWay > 0 || others.ended != n.before
 }
 
-// end ends the run. It may be called twice.
-func (n *run) end() {
+// End ends the run. It may be called twice.
+func (n *Run) End() {
 	if n != nil && !n.over {
 		n.over = true
 		n.key.change(-1, 1)
 	}
 }
 
-// soon makes a refusal one after which units may be back in a moment, although those that the guard knows of
+// Soon makes a refusal one after which units may be back in a moment, although those that the guard knows of
 // are not.
-func soon(d *core.Decision) {
+func Soon(d *core.Decision) {
 	if d.ResetAfter == d.RetryAfter {
-		d.ResetAfter = min(d.ResetAfter, underWayRetry)
+		d.ResetAfter = min(d.ResetAfter, UnderWayRetry)
 	}
-	d.RetryAfter = min(d.RetryAfter, underWayRetry)
+	d.RetryAfter = min(d.RetryAfter, UnderWayRetry)
+}
+
+// Running returns for how many actors attempts of a guard are under way. It is for tests.
+func Running(g core.Guard) (n int) {
+	for i := range runs {
+		runs[i].Lock()
+		for key := range runs[i].of {
+			if key.guard == any(g) {
+				n++
+			}
+		}
+		runs[i].Unlock()
+	}
+	return n
 }

@@ -1,4 +1,4 @@
-package pipeline
+package mounted
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
-// refuseKey refuses a request out of which no attempt could be made.
-func (r *mounted) refuseKey(ctx context.Context, err error) *answers.Refusal {
+// RefuseKey refuses a request out of which no attempt could be made.
+func (r *Rule) RefuseKey(ctx context.Context, err error) *answers.Refusal {
 	reason := answers.ReasonUnavailable
 	switch {
 	case errors.Is(err, keyfuncs.ErrMalformed):
@@ -26,7 +27,7 @@ func (r *mounted) refuseKey(ctx context.Context, err error) *answers.Refusal {
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}
-	refusal := r.refuse(reason, core.Decision{Guard: r.name})
+	refusal := r.Refuse(reason, core.Decision{Guard: r.Name})
 	if reason == answers.ReasonNoKey {
 		refusal.Missing = keyfuncs.FieldOf(err)
 	}
@@ -38,16 +39,17 @@ type failure struct{ key, function string }
 
 // logFailure logs that a key function of the application failed: of each kind the first failure, and then one
 // per minute, since each request may cause one.
-func (r *mounted) logFailure(ctx context.Context, err error) {
+func (r *Rule) logFailure(ctx context.Context, err error) {
 	if skipped, ok := r.failures.Due(failure{keyOf(err), keyfuncs.FunctionOf(err)}); ok {
-		r.logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.name, "err", err,
+		r.Logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Name, "err", err,
 			"failures_not_logged", skipped)
 	}
 }
 
-// traceRefusal reports a refusal that the guard has not decided to the observer. Without it, requests that
+// Trace reports a refusal that the guard has not decided to the observer. Without it, requests that
 // lack a login would leave no trace.
-func (r *mounted) traceRefusal(ctx context.Context, reason core.Reason, err error, shadow bool) {
-	d := core.Decision{Guard: r.name, Reason: reason, Attempt: core.Attempt{Shadow: shadow}}
-	kit.Refused(ctx, r.Guard, d, keyOf(err), keyfuncs.FunctionOf(err))
+func (r *Rule) Trace(ctx context.Context, v *View) {
+	d := core.Decision{Guard: r.Name, Reason: v.Refusal.Reason,
+		Attempt: core.Attempt{Shadow: v.Cohort == rule.CohortShadowed}}
+	kit.Refused(ctx, r.Guard, d, keyOf(v.Err), keyfuncs.FunctionOf(v.Err))
 }

@@ -1,4 +1,4 @@
-package pipeline
+package mounted
 
 import (
 	"context"
@@ -9,29 +9,29 @@ import (
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
-// warnOfOrder warns of a limit or semaphore in front of a narrower one, such as the limit of an
+// WarnOfOrder warns of a limit or semaphore in front of a narrower one, such as the limit of an
 // organisation in front of the limit of its users. Refused requests of one user would take units from all
 // users until they are given back. Where the narrower key is read from the body, the broader limit belongs
 // in front.
-func warnOfOrder(rules []*mounted) {
+func WarnOfOrder(rules []*Rule) {
 	for i, narrow := range rules {
 		for _, broad := range rules[:i] {
-			if broad.takes() && narrow.takes() && !narrow.readsBody && isPart(broad.parts(), narrow.parts()) {
-				warn.Broader.Tell(context.Background(), broad.logger(), broad.name+" "+narrow.name,
-					"first", narrow.name, "then", broad.name)
+			if broad.takes() && narrow.takes() && !narrow.ReadsBody && isPart(broad.parts(), narrow.parts()) {
+				warn.Broader.Tell(context.Background(), broad.Logger(), broad.Name+" "+narrow.Name,
+					"first", narrow.Name, "then", broad.Name)
 			}
 		}
 	}
 }
 
 // takes reports whether the guard is a limit or a semaphore.
-func (r *mounted) takes() bool {
+func (r *Rule) takes() bool {
 	_, takes := r.Guard.(kit.Phased)
 	return takes
 }
 
 // parts returns the names of all that a rule's key is made of, or nil where they are not known.
-func (r *mounted) parts() []string {
+func (r *Rule) parts() []string {
 	all := []string{}
 	for _, f := range append(slices.Clone(r.Under), r.Who, r.What) {
 		if f == nil {

@@ -1,21 +1,21 @@
-package pipeline
+// Package rule has what a rule is: plain data, with the checks of it at set-up, and a [Rollout] by which it
+// begins. Package pipeline takes requests through rules.
+package rule
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
-
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
-	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // Rule is a guard, and how an attempt is made out of a request. It is plain data. The same rule may be
@@ -47,7 +47,7 @@ type Rule struct {
 	Which keyfuncs.Func
 	// Cost finds how many units the attempt takes. Nil: 1. An error and a cost less than 1 are answered with
 	// 400, an error that wraps keyfuncs.ErrTooLarge with 413. It may read the request's body. For a rate limit
-	// it may be an estimate, which the handler corrects: see [Spend].
+	// it may be an estimate, which the handler corrects: see pipeline.Spend.
 	Cost func(r *keyfuncs.Request) (int64, error)
 	// ID finds the operation ID, such as keyfuncs.IdempotencyKey(). Guards whose Traits say NeedsID require
 	// it. For other guards, if it is nil or finds nothing, the guard makes one.
@@ -60,8 +60,8 @@ type Rule struct {
 	// first actor who uses it: attempts of others are refused as core.ReasonConflict.
 	BareID bool
 	// RunReplays makes the handler run for replays too: see the section Replays of the package. It is for
-	// handlers that look at Decision.Replayed, and for those that call [Take]. Such a handler may run several
-	// times for one operation, also at once.
+	// handlers that look at Decision.Replayed, and for those that call pipeline.Take. Such a handler may run
+	// several times for one operation, also at once.
 	RunReplays bool
 	// Origin finds where the attempt comes from, such as keyfuncs.IP() or a device's cookie. Guards that keep
 	// an audit stream, such as votes, record it. It has no effect on decisions. If it is nil or finds
@@ -129,8 +129,8 @@ type Rule struct {
 	// Failed reports whether a request with this response status failed. The pipeline gives back what a failed
 	// request took. Failed is called once, when the status is about to be sent. Later events on the connection
 	// or the request's context have no effect. A panic before that counts as 500. A request that nobody
-	// answers counts as StatusClientGone. For guards that keep outcomes it has failed, and Failed is not
-	// called.
+	// answers counts as pipeline.StatusClientGone. For guards that keep outcomes it has failed, and Failed is
+	// not called.
 	//
 	// Nil: status 400 or above has failed, except for guards whose Traits say KeepsOnFailure, such as rate
 	// limits, for which no request fails. Where a few statuses count, Counted says so in a line.
@@ -174,6 +174,19 @@ type Bans interface {
 	Strike(ctx context.Context, a core.Attempt) (banned bool, err error)
 }
 
+// Deferrer stores requests that a rule refuses for now, so that a worker runs them later: see Rule.Defer.
+// *deferred.Requests implements it. Implementations must be safe for concurrent use, and report their errors
+// themselves. The context is the request's without its cancellation.
+type Deferrer interface {
+	// Known returns the deferral of a request that was stored before, by the operation ID that the request has.
+	// Nil: it was not, or has no operation ID.
+	Known(ctx context.Context, r *keyfuncs.Request) (*answers.Deferral, error)
+	// Defer stores a request that may succeed in this time. Nil: it cannot be deferred, such as one of nobody
+	// who is logged in. After nil, and after an error, the request is refused as without Rule.Defer. depth is
+	// for pipeline.WithRerun.
+	Defer(ctx context.Context, r *keyfuncs.Request, wait time.Duration, depth int) (*answers.Deferral, error)
+}
+
 // NoKey says how a rule treats a request without an actor, or without an ID that the guard requires: Who or
 // ID returned keyfuncs.ErrMissing. A malformed key is always refused.
 type NoKey int
@@ -186,18 +199,9 @@ const (
 	NoKeySkip
 )
 
-// StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
-// writing anything and the request's context was over. It also gets it when a handler around the rules,
-// such as http.TimeoutHandler, has answered instead. A client that is still connected gets 503 with
-// ReasonUnavailable.
-const StatusClientGone = 499
-
-// errNobody means that a request does not say whose it is.
-var errNobody = errors.New("nobody to count")
-
-// check finds rules that cannot work, which are mistakes of the developer.
-func (r *Rule) check() error {
-	if isNil(r.Guard) {
+// Check finds rules that cannot work, which are mistakes of the developer. pipeline.New panics on them.
+func (r *Rule) Check() error {
+	if IsNil(r.Guard) {
 		return errors.New("has no Guard: set one, such as limit.NewSlidingWindow(...)")
 	}
 	if err := r.checkNil(); err != nil {
@@ -245,11 +249,11 @@ func (r *Rule) checkUnder() error {
 
 // checkNil finds fields that hold nil pointers.
 func (r *Rule) checkNil() error {
-	if r.Defer != nil && isNil(r.Defer) {
+	if r.Defer != nil && IsNil(r.Defer) {
 		return fmt.Errorf("has a Defer that is a nil %T: make it with deferred.New, or leave the field out",
 			r.Defer)
 	}
-	if r.Bans != nil && isNil(r.Bans) {
+	if r.Bans != nil && IsNil(r.Bans) {
 		return fmt.Errorf("has Bans that are a nil %T: make them with bans.New, or leave the field out", r.Bans)
 	}
 	return nil
@@ -273,168 +277,12 @@ func (r *Rule) checkCounted() error {
 	return nil
 }
 
-// isNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
+// IsNil reports whether an interface is nil or holds a nil pointer, such as a variable of type *bans.Guard
 // that was never set. Such an interface is not nil itself, and its methods panic in the first request.
-func isNil(value any) bool {
+func IsNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
-
-// mounted is a rule in a pipeline, with what its guard said of itself when the pipeline was made.
-type mounted struct {
-	Rule
-	name    string
-	traits  core.Traits
-	source  answers.Source
-	answers answers.Table
-	bans    answers.Table // of Bans
-	counts  bool          // however requests end, and is no claim: see kit.Phased
-	places  bool          // what the guard takes may go back, for which a claim needs a kit.Place
-	phases  kit.Phased    // of the guard; nil: Check decides
-	local   kit.LocalGuard
-	holder  kit.Holder // nil: claims of the guard are not lost while the request runs
-	runs    any        // key of the count of running attempts: see runsOf
-	stages  []stage    // that a request goes through
-	has     []part     // of its attempts
-	// together is the number of rules from this one on that may be asked together, or 0 if it is asked alone.
-	together int
-
-	// readsBody is whether a function of the rule reads the request's body, for which it may have to wait.
-	readsBody bool
-
-	sameDefer bool // as the last rule in front that has one: it is asked once per request
-
-	failures warn.Sample[failure] // of the key functions
-	logins   *logins              // nil: Who needs no login
-}
-
-// mount checks a rule, and asks its guard once for its traits.
-func mount(rule Rule) (*mounted, error) {
-	if err := rule.check(); err != nil {
-		return nil, err
-	}
-	if counted := slices.Clone(rule.Counted); counted != nil {
-		rule.Failed = func(status int) bool { return !slices.Contains(counted, status) }
-	}
-	rule.Under = slices.Clone(rule.Under) // as it was checked
-	m := &mounted{Rule: rule, name: rule.Guard.Name(), traits: rule.Guard.Traits(),
-		answers: answers.TableOf(rule.Guard)}
-	m.source = answers.Source{Logger: m.logger, Name: m.name, Traits: m.traits, Headers: rule.Headers,
-		Texts: rule.Texts, Answer: hearing(rule.Answer)}
-	phased, joins := kit.PhasesOf(rule.Guard)
-	m.counts, m.places = phased != nil && m.traits.KeepsOnFailure, !m.traits.KeepsOnFailure
-	if joins {
-		m.phases = phased
-	}
-	m.local, _ = rule.Guard.(kit.LocalGuard)
-	m.holder, _ = rule.Guard.(kit.Holder)
-	if rule.Which == nil && m.traits.KeepsOutcome {
-		m.Which = sameRequest
-	}
-	m.runs, m.readsBody = runsOf(&rule), m.Rule.readsBody()
-	m.stages, m.has = m.stagesOf(), m.partsOf()
-	m.logins = loginsOf(rule.Who)
-	if rule.Bans != nil {
-		m.bans = answers.TableOf(rule.Bans)
-	}
-	return m, nil
-}
-
-// readsBody reports whether a function of the rule reads the request's body. A Cost is assumed to read it.
-func (r *Rule) readsBody() bool {
-	all := append([]keyfuncs.Func{r.Who, r.What, r.Which, r.ID, r.Origin}, r.Under...)
-	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
-		if list != nil {
-			all = append(all, list.Key())
-		}
-	}
-	return r.Cost != nil || slices.ContainsFunc(all, keyfuncs.ReadsBody)
-}
-
-// refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
-func (r *mounted) refuse(reason core.Reason, d core.Decision) *answers.Refusal {
-	return answers.Refuse(r.answers, reason, d)
-}
-
-// refuseBanned makes a refusal by the rule's Bans.
-func (r *mounted) refuseBanned(d core.Decision) *answers.Refusal {
-	f := answers.Refuse(r.bans, d.Reason, d)
-	f.Banned = true
-	return f
-}
-
-// banned returns the decision that shuts the actor out, if there is a ban. An error has been observed; the
-// guard then decides alone: see Rule.Bans.
-func (r *mounted) banned(ctx context.Context, a core.Attempt) (d core.Decision, banned bool) {
-	if r.Bans == nil {
-		return core.Decision{}, false
-	}
-	if d, err := r.Bans.Check(ctx, a); err == nil && !d.Allowed {
-		return d, true
-	}
-	return core.Decision{}, false
-}
-
-// strike counts a refusal by the guard against the actor. An error has been observed, and the refusal stands.
-func (r *mounted) strike(ctx context.Context, a core.Attempt, reason core.Reason) {
-	if r.Bans == nil || rerunOf(ctx) != nil {
-		return
-	}
-	if answer := r.answers.Answer(reason); !answer.Expected && answer.Status < http.StatusInternalServerError {
-		_, _ = r.Bans.Strike(ctx, a) // observed
-	}
-}
-
-// keyError is the error of a key function or list of the rule.
-type keyError struct {
-	field string // see core.Event.Key
-	err   error
-}
-
-func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
-func (e *keyError) Unwrap() error { return e.err }
-
-// keyOf returns the field that an error is about, or "".
-func keyOf(err error) string {
-	if from := (*keyError)(nil); errors.As(err, &from) {
-		return from.field
-	}
-	return ""
-}
-
-// text calls a key function. Empty text counts as nothing found, so that a function of the application cannot
-// put everybody into one bucket.
-func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
-	found, err := f(req)
-	if err == nil && found == "" {
-		err = keyfuncs.ErrMissing
-	}
-	if err != nil {
-		return "", &keyError{field, err}
-	}
-	return found, nil
-}
-
-// keepsOn reports whether the request keeps what its attempt took when it ends with this status.
-func (r *mounted) keepsOn(status int) bool {
-	switch {
-	case r.Failed != nil:
-		return !r.Failed(status)
-	case r.traits.KeepsOnFailure:
-		return true
-	}
-	return status < http.StatusBadRequest
-}
-
-// settles reports whether the rule depends on how a request ends.
-func (r *mounted) settles() bool {
-	return r.Failed != nil || !r.traits.KeepsOnFailure || r.traits.Confirms
-}
-
-// logger returns the logger of the engine of the rule's guard.
-func (r *mounted) logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
-
-func (r *mounted) outage() core.Outage { return cmp.Or(r.OnOutage, r.traits.Outage) }
 
 // Answers returns the pipeline's, the guard's and the Bans' answers to the rule's refusals, sorted by
 // reason. A guard that does not describe itself may refuse for further reasons. These get their

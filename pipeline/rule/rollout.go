@@ -1,21 +1,17 @@
-package pipeline
+package rule
 
 import (
 	"fmt"
 	"hash/fnv"
 	"math"
 	"sync/atomic"
-
-	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-
-	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
 // Rollout enables a rule for a part of the clients while it is introduced. It may be changed while requests
 // are served. A report then shows a wrong limit before it harms legitimate users.
 //
-//	try := pipeline.Shadow()
-//	rule := pipeline.Rule{
+//	try := nethttpmw.Shadow()
+//	perIP := nethttpmw.Rule{
 //		Guard:   limit.NewSlidingWindow(gate, "new", limit.PerMinute(60)),
 //		Who:     keyfuncs.IP(),
 //		Rollout: try,
@@ -133,35 +129,36 @@ func (r *Rollout) Report() RolloutReport {
 	}
 }
 
-// cohort is the group of clients that a rule treats alike.
-type cohort int
+// Cohort is the group of clients that a rule treats alike.
+type Cohort int
 
+// The cohorts of a rule.
 const (
-	cohortEnforced cohort = iota
-	cohortShadowed
-	cohortSkipped
+	CohortEnforced Cohort = iota // the rule refuses
+	CohortShadowed               // the rule is asked, and refuses nobody
+	CohortSkipped                // the rule is not asked
 )
 
-// cohort returns the cohort of the request's client.
-func (r *mounted) cohort(req *keyfuncs.Request) cohort {
-	shares, off := r.Rollout.inForce()
+// Of returns the cohort of the client whom who finds, for the rule of a guard. Package pipeline calls it.
+func (r *Rollout) Of(guard string, who func() (actor string, err error)) Cohort {
+	shares, off := r.inForce()
 	switch {
 	case off:
-		return cohortSkipped
+		return CohortSkipped
 	case shares == 0:
-		return cohortEnforced
+		return CohortEnforced
 	}
 	at := uint64(wholeShare - 1)
-	if actor, err := r.actor(req); err == nil {
-		at = cohortNumber(r.name, actor)
+	if actor, err := who(); err == nil {
+		at = cohortNumber(guard, actor)
 	}
 	switch {
 	case at < wholeShare-shares&math.MaxUint32:
-		return cohortEnforced
+		return CohortEnforced
 	case at < wholeShare-shares>>32:
-		return cohortShadowed
+		return CohortShadowed
 	}
-	return cohortSkipped
+	return CohortSkipped
 }
 
 // cohortNumber returns the client's number for a guard, below wholeShare. It is the same in every process.
@@ -178,18 +175,19 @@ func cohortNumber(guard, actor string) uint64 {
 	return sum % wholeShare
 }
 
-// note counts the result of a request, and returns the refusal to answer with, if any.
-func (r *Rollout) note(c cohort, refusal *answers.Refusal) *answers.Refusal {
+// Note counts a request of a cohort that the rule has refused or let pass, and reports whether it stays
+// refused. Package pipeline calls it.
+func (r *Rollout) Note(c Cohort, refused bool) (stays bool) {
 	switch {
-	case c == cohortSkipped:
+	case c == CohortSkipped:
 		r.skipped.Add(1)
-	case refusal == nil:
+	case !refused:
 		r.passed.Add(1)
-	case c == cohortShadowed:
+	case c == CohortShadowed:
 		r.wouldRefuse.Add(1)
-		return nil
 	default:
 		r.refused.Add(1)
+		return true
 	}
-	return refusal
+	return false
 }

@@ -1,4 +1,4 @@
-package pipeline
+package mounted
 
 import (
 	"context"
@@ -39,8 +39,8 @@ func (l *logins) found() {
 }
 
 // missed notes that the rule has refused a request for want of a key.
-func (l *logins) missed(ctx context.Context, r *mounted, err error) {
+func (l *logins) missed(ctx context.Context, r *Rule, err error) {
 	if l != nil && keyOf(err) == "who" && !l.seen.Load() && l.lacked.Add(1) == strangersMost {
-		warn.Loginless.Tell(ctx, r.logger(), r.name, "guard", r.name, "function", l.function)
+		warn.Loginless.Tell(ctx, r.Logger(), r.Name, "guard", r.Name, "function", l.function)
 	}
 }
