@@ -16,6 +16,11 @@ type Parts struct{ *Guard }
 // the fields of its hash that say so. [Guard.Repair] restores a lost hash with them.
 type Moved func(ctx context.Context, item string) (units int64, fields map[string]string, err error)
 
+// notMoved is the Moved of a sale that is no part of another.
+func notMoved(context.Context, string) (int64, map[string]string, error) {
+	return 0, map[string]string{}, nil
+}
+
 // NewParts makes parts, and registers the guard of whole sales, with scripts of its own. It returns the Base
 // of that guard.
 func NewParts(
@@ -23,7 +28,8 @@ func NewParts(
 ) (Parts, kit.Base) {
 	g := newGuard(e, name, options, scripts...)
 	whole := g.Base
-	g.Base, g.moved = whole.Within(), moved
+	g.Base, g.missed, g.moved = whole.Within(), nil, moved
+	g.tagOf = func(item string) string { return item }
 	return Parts{g}, whole
 }
 

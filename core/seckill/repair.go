@@ -337,15 +337,11 @@ func (s *stock) repairSale(ctx context.Context, from string, restored []string) 
 	for units := range maps.Values(restocks) {
 		stock += units
 	}
-	fields := map[string]string{}
-	if s.g.moved != nil {
-		units, loans, err := s.g.moved(ctx, s.item)
-		if err != nil {
-			return restored, err
-		}
-		stock += units
-		maps.Copy(fields, loans)
+	moved, fields, err := s.g.moved(ctx, s.item)
+	if err != nil {
+		return restored, err
 	}
+	stock += moved
 	held, sold := c.Reservations.Held, c.Reservations.Sold
 	left := stock - held - sold
 	for field, n := range map[string]int64{"stock": stock, "left": left, "held": held, "sold": sold} {

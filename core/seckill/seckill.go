@@ -120,8 +120,9 @@ type Guard struct {
 	kit.Base
 	options Options
 	memory  *saleMemory
-	missed  *lostsales.Items
-	moved   Moved // not nil: the guard has the buckets of sales, see Parts
+	missed  *lostsales.Items         // nil: another guard tells of them
+	tagOf   func(item string) string // of its keys
+	moved   Moved
 }
 
 // New makes a sale guard. It panics when the name is taken or invalid, when the options are invalid, or when
@@ -146,6 +147,7 @@ func newGuard(e *core.Engine, name string, options Options, more ...*script.Scri
 	return &Guard{
 		Base: kit.Register(e, "seckill", name, append(scripts, more...)...), options: options,
 		memory: newSaleMemory(e.RefusalMemory()), missed: lostsales.New(),
+		tagOf: script.Encode, moved: notMoved,
 	}
 }
 
@@ -277,9 +279,7 @@ func (g *Guard) reserve(ctx context.Context, a core.Attempt) (core.Decision, err
 		g.cancelLater(nil, a)
 	}
 	g.memory.hear(d, asked)
-	if g.moved == nil {
-		g.missed.Tell(ctx, g.Logger(), d, LostPart(d))
-	}
+	g.missed.Tell(ctx, g.Logger(), d, LostPart(d))
 	return d, nil
 }
 

@@ -23,12 +23,7 @@ type stock struct {
 }
 
 // stockOf returns the stock of an item.
-func (g *Guard) stockOf(item string) *stock {
-	if g.moved != nil { // the item is a tag
-		return &stock{g, item, item}
-	}
-	return &stock{g, item, script.Encode(item)}
-}
+func (g *Guard) stockOf(item string) *stock { return &stock{g, item, g.tagOf(item)} }
 
 func (s *stock) key(field string) string { return s.g.Key(s.tag, field) }
 

@@ -16,6 +16,7 @@ import (
 const knownMost = 1 << 12
 
 // Items are the items that a process has seen on sale. Others are not logged, since clients make names up.
+// A nil *Items logs nothing.
 type Items struct {
 	known *bounded.Map[string, struct{}]
 	told  warn.Sample[string]
@@ -26,6 +27,9 @@ func New() *Items { return &Items{known: bounded.New[string, struct{}](knownMost
 
 // Found notes that the item is on sale.
 func (m *Items) Found(item string) {
+	if m == nil {
+		return
+	}
 	p := m.known.Of(item)
 	p.Lock()
 	defer p.Unlock()
@@ -36,6 +40,9 @@ func (m *Items) Found(item string) {
 
 // Discarded notes that the item is not on sale any more, as somebody wants it.
 func (m *Items) Discarded(item string) {
+	if m == nil {
+		return
+	}
 	p := m.known.Of(item)
 	p.Lock()
 	defer p.Unlock()
@@ -54,6 +61,8 @@ func (m *Items) knows(item string) bool {
 func (m *Items) Tell(ctx context.Context, logger *slog.Logger, d core.Decision, part string) {
 	item := d.Attempt.Resource
 	switch {
+	case m == nil:
+		return
 	case d.Allowed:
 		m.Found(item)
 		return
