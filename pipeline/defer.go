@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"reflect"
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
-	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
 // Page is a handler that reads requests by key functions, such as the page of *deferred.Requests. On gin and
@@ -20,18 +18,6 @@ import (
 type Page interface {
 	// ServePage answers the request. It is called from many goroutines at once.
 	ServePage(w http.ResponseWriter, r *keyfuncs.Request)
-}
-
-// findDefers notes which rules have a Defer, and which of them share one.
-func (p *Pipeline) findDefers() {
-	var last rule.Deferrer
-	for _, rule := range p.rules {
-		if rule.Defer != nil {
-			p.defers = true
-			rule.SameDefer = reflect.ValueOf(rule.Defer).Comparable() && rule.Defer == last
-			last = rule.Defer
-		}
-	}
 }
 
 // Rerun is what rules know of a request that was deferred and now runs.
@@ -174,6 +160,3 @@ func (p *Passage) accept(rule *mounted.Rule, f *answers.Refusal, d *answers.Defe
 	f.Defer(rule.Table, d)
 	return f
 }
-
-// deferredStatus is the status that rules around the one that has deferred a request get in place of 202.
-const deferredStatus = http.StatusTooManyRequests

@@ -4,83 +4,18 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
-
-// Passage is a request that all rules have let through, until it has been answered. Its methods are for
-// adapters. They must not be called concurrently.
-//
-// The final status of the response, just before it is sent, alone decides whether a claim is kept or has
-// failed: see Rule.Failed. A claim that is kept and needs a confirmation (core.Traits.Confirms) is
-// confirmed before the header is sent. If that fails, the client gets a refusal instead of the handler's
-// response: gone, unconfirmed or unavailable. After the first byte of the response nothing changes these
-// decisions. Claims that failed are given back when the adapter leaves the passage.
-type Passage struct {
-	scope    scope
-	settling detached         // the request's context without its cancellation
-	from     keyfuncs.Request // a copy, so that the adapter's costs no allocation
-	pipeline *Pipeline
-	outer    *Passage       // the passage of the middleware around this one
-	fields   answers.Fields // read also by a handler that outlasts its http.TimeoutHandler
-	claims   []claim        // they do not move
-
-	response  *response // from Watch on, if it is watched; else unwatched
-	recording *recording
-
-	status  uint16 // decides about the claims; 16 bits, since each request has a passage
-	phase   phase
-	left    bool
-	judging bool // a Rule.Failed is running
-	aborted bool // the handler did not return
-	nobody  bool // a passage inside this one has found that nobody answered
-
-	deferred bool // a passage inside this one has deferred the request, so that the handler does not run
-}
 
 // StatusClientGone is the status that Rule.Failed gets when nobody answered: the handler returned without
 // writing anything and the request's context was over. It also gets it when a handler around the rules,
 // such as http.TimeoutHandler, has answered instead. A client that is still connected gets 503 with
 // ReasonUnavailable.
 const StatusClientGone = 499
-
-// response is what a passage has to know of a response that is watched. All but exposing is for rules that
-// depend on how it ends.
-type response struct {
-	base   http.ResponseWriter // the writer behind the watched one; nil: Watch was not called
-	header http.Header         // the header of the response
-	before http.Header         // the header before the handler ran
-	fields answers.Fields      // of the passage, as they are in the header
-	buffer bool                // the base is a buffer: it sends the response after the handler has returned
-	held   held                // the response that waits for that
-	hinted bool                // an informational answer was sent, after which the header may have been emptied
-	heard  int                 // the status of a refusal that replaced the handler's response
-
-	exposing *beginning // exposes the fields to a page of another origin, if no rule settles
-}
-
-// unwatched is the response of passages that need not see it. It stays zero.
-var unwatched response
-
-// phase is the progress of the response.
-type phase uint8
-
-const (
-	phaseOpen    phase = iota // nothing has been written
-	phaseHeld                 // the handler has begun its response, which is held back
-	phaseSent                 // the claims are decided, and the handler's response is sent
-	phaseRefused              // a refusal has replaced the handler's response
-)
-
-// held is a response that is held back.
-type held struct {
-	status int
-	header http.Header
-	body   []byte
-}
 
 // begin is called when the final status is about to be sent. It reports whether the handler's response goes
 // on to the base.
@@ -367,3 +302,9 @@ func (p *Passage) Refused() (status int, ok bool) { return p.response.heard, p.r
 
 // Held reports whether the handler's response is held back until Leave: see Watch.
 func (p *Passage) Held() bool { return p.phase == phaseHeld }
+
+// deferredStatus is the status that rules around the one that has deferred a request get in place of 202.
+const deferredStatus = http.StatusTooManyRequests
+
+// unconfirmedRetry is the Retry-After of a claim that too few replicas have, the same as that of the guards.
+const unconfirmedRetry = time.Second

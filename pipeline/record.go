@@ -57,20 +57,6 @@ func (rec *recording) wrote(b []byte, err error) {
 	}
 }
 
-// recordHijack records whether the connection is hijacked, if the response is recorded.
-func (p *Passage) recordHijack(taken bool) {
-	if p.recording != nil {
-		p.recording.taken = taken
-	}
-}
-
-// recordHeader records the header that is about to be sent, if the response is recorded.
-func (p *Passage) recordHeader() {
-	if p.recording != nil {
-		p.recording.begin()
-	}
-}
-
 // begin records the header that is about to be sent.
 func (rec *recording) begin() {
 	if rec.header == nil {

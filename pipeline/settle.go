@@ -72,21 +72,6 @@ func (c *claim) ending(p *Passage) core.Ending {
 	}
 }
 
-// giveBack ends the turns of a request that is refused, and rolls back what its guards took, the latest
-// first. Observers are told only of the endings of guards that had their turn.
-func (p *Passage) giveBack(turns []turn) {
-	for i := range turns {
-		turns[i].drop(p)
-	}
-	var back []settlement
-	for i := len(p.claims) - 1; i >= 0; i-- {
-		back = p.claims[i].undone(back)
-	}
-	if len(back) > 0 { // else this is most refusals
-		p.settleAll(back)
-	}
-}
-
 // undone adds that the claim is given back, if its guard has taken anything.
 func (c *claim) undone(to []settlement) []settlement {
 	quiet := c.state() == stateAsked

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
 )
@@ -47,31 +46,4 @@ func Spend(ctx context.Context, guard string, n int64) error {
 		return fmt.Errorf("%w: Spend(%q): the request has been settled", core.ErrGone, guard)
 	}
 	return nil
-}
-
-// spending is the cost of a request as reported by its handler. It is 0 if nothing was reported, else the
-// sum plus 1. Below 0, it is too late to report.
-type spending struct{ sum atomic.Int64 }
-
-// add reports whether it is not too late.
-func (s *spending) add(n int64) bool {
-	for {
-		sum := s.sum.Load()
-		if sum < 0 {
-			return false
-		}
-		room := core.MaxAmount + 1 - max(sum, 1)
-		if s.sum.CompareAndSwap(sum, max(sum, 1)+min(n, room)) {
-			return true
-		}
-	}
-}
-
-// told reports whether the handler has said anything.
-func (s *spending) told() bool { return s.sum.Load() > 0 }
-
-// end returns the sum, and reports whether there is one. It is too late for more.
-func (s *spending) end() (sum int64, told bool) {
-	sum = s.sum.Swap(-1)
-	return sum - 1, sum > 0
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
@@ -18,9 +17,6 @@ var ErrRefused = errors.New("gatehouse: the request was refused because its clai
 
 // heldMost is how many bytes of a response are held back at most.
 const heldMost = 1 << 20
-
-// unconfirmedRetry is the Retry-After of a claim that too few replicas have, the same as that of the guards.
-const unconfirmedRetry = time.Second
 
 // Watch adds the RateLimit fields to the header of w, as SetHeaders does, and returns the writer for the
 // handler. The writer judges, confirms and records the response before passing it on to w, and has the same

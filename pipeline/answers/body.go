@@ -10,19 +10,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
-// Text is the human-readable part of a refusal.
-type Text struct {
-	// Title is a short summary, Detail a sentence that explains it. Empty: the standard English text.
-	Title, Detail string
-	// Lang is the language of the texts, such as "pt-BR" (RFC 5646). It is used in the Content-Language field
-	// and in pages. Empty: no such field, and "en" in pages.
-	Lang string
-	// Wait and Ready are for pages that say when to come back. Wait precedes the time. Ready is shown when
-	// that time has come. Empty: "You can come back at" and "You can try again now." in an English page. A
-	// page of another language then has the time without words.
-	Wait, Ready string
-}
-
 // text returns the title and the detail of the response.
 func (f *Refusal) text(r *http.Request, form form) (text Text) {
 	if f.source != nil && f.source.Texts != nil {
@@ -82,16 +69,6 @@ func (f *Refusal) problem(text Text) []byte {
 	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }
 
-// beginProblem returns a problem as far as it does not depend on the request: without its last brace.
-func beginProblem(a kit.Answer, status int, text Text) []byte {
-	body, err := json.Marshal(problem{Type: a.Type, Title: text.Title, Status: status, Detail: text.Detail,
-		Reason: a.Reason})
-	if err != nil {
-		return []byte(`{`) // strings and numbers cannot fail to marshal
-	}
-	return body[:len(body)-1]
-}
-
 // taken are the member names that a guard's details cannot use.
 var taken = []string{"type", "title", "status", "detail", "instance", "reason", "violated-policies"}
 
@@ -133,16 +110,6 @@ func (f *Refusal) appendPolicies(body []byte) []byte {
 	return append(body, `"]`...)
 }
 
-// problem is the body of a refusal (RFC 9457), as far as it does not depend on the request. The names of
-// policies and the guard's details follow it: see kit.DetailsOf.
-type problem struct {
-	Type   string      `json:"type"`
-	Title  string      `json:"title"`
-	Status int         `json:"status"`
-	Detail string      `json:"detail"`
-	Reason core.Reason `json:"reason"`
-}
-
 // promise is the body that says that a request runs later, and where its answer will be.
 type promise struct {
 	Title    string      `json:"title"`
@@ -158,4 +125,24 @@ func (f *Refusal) promise(text Text) []byte {
 		body = []byte(`{}`) // strings and numbers cannot fail to marshal
 	}
 	return append(body, '\n') // the newline is for terminals
+}
+
+// fact is the body that names the operation that is done. The guard's details follow it, as in a problem.
+type fact struct {
+	Title    string      `json:"title"`
+	Status   int         `json:"status"`
+	Detail   string      `json:"detail"`
+	Reason   core.Reason `json:"reason"`
+	Resource string      `json:"resource,omitempty"`
+	Item     string      `json:"item,omitempty"`
+	Cost     int64       `json:"cost,omitempty"`
+}
+
+func (f *Refusal) fact(text Text) []byte {
+	a := f.Decision.Attempt
+	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
+	if err != nil {
+		body = []byte(`{}`) // strings and numbers cannot fail to marshal
+	}
+	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
 }

@@ -3,8 +3,6 @@ package answers
 import (
 	"cmp"
 	"encoding/base64"
-	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -12,128 +10,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
-
-// Headers says which figures of a rule clients see in the header of every response, allowed or refused. The
-// zero value sends the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers,
-// revision 11.
-//
-//	RateLimit-Policy: "site";q=100;w=60
-//	RateLimit: "site";r=42;t=60
-//
-// # Meaning
-//
-// The rule allows at most q units in w seconds. r units are left. In t seconds at least one more is: before
-// that, asking again cannot help. There is no t where the guard does not know it. A policy has the name of
-// its guard. If a guard has several limits, the names contain the window, as in "api/1s" and "api/24h".
-// Then RateLimit-Policy lists all of them, and RateLimit has the binding limit, which is closest to its
-// end. A guard with levels names the levels, as in "api/org" and "api/user", and RateLimit has all of them.
-// Several rules add several items, also from several middlewares. A rule that let the request pass by its
-// Allow list or its NoKey appears in neither field, nor does a shadowed rule (see [Rollout]).
-//
-// Guards that name a unit in their Traits have such figures: rate limits, quotas and semaphores. The figures
-// of votes, stocks and shares do not help clients to pace themselves, so these guards send none unless Unit
-// is set.
-//
-// # Failed requests
-//
-// Units that a failed request gives back (see Rule.Failed) count as left in the header of its response.
-// They are back in Redis when the handler has returned, so an earlier request may be refused. The figures
-// leave out what other requests take and give back meanwhile. Where the handler says what the request has
-// cost (see [Spend]), the figures are those of the estimate.
-//
-// # CORS
-//
-// If the response has Access-Control-Allow-Origin, the fields are added to Access-Control-Expose-Headers.
-// Put the CORS middleware around the rules: then refusals have its fields too. If it is inside rules that
-// need not see the response, such as plain rate limits, these rules look at the header only if the request
-// has an Origin. Requests from pages of other origins have it.
-//
-// # Refusals
-//
-// A refused response has the policies of the rules that were asked, and the figures of the rule that
-// refused, since the other rules of the middleware have given back what they took. Retry-After has the t of
-// that rule, or a later time if a middleware around it used its last unit for the request.
-type Headers struct {
-	// Hide hides the rule's figures and name from clients. Retry-After stays.
-	Hide bool
-	// Legacy adds X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset for older clients.
-	// X-RateLimit-Reset is a Unix time in seconds, by the clock of this process. These fields describe one
-	// rule only: the one that refused, else the one with the least left.
-	Legacy bool
-	// Unit is the unit of the rule's figures (parameter qu), if it differs from that of the guard, such as
-	// "content-bytes" for a limit whose Cost is the length of the body. The draft's registry of units has
-	// "requests" (the default), "content-bytes" and "concurrent-requests". The "items" of quotas are not in
-	// it.
-	Unit string
-	// PartitionKey finds the key that tells clients which of several budgets a response is about (parameter
-	// pk), such as keyfuncs.Param("tenant"). Clients see it, so it must not be a secret. If it is nil or
-	// returns an error, there is no pk.
-	PartitionKey keyfuncs.Func
-}
-
-// The names of the fields in the canonical form of http.Header.
-const (
-	fieldPolicy    = "Ratelimit-Policy"
-	fieldLimit     = "Ratelimit"
-	fieldMax       = "X-Ratelimit-Limit"
-	fieldRemaining = "X-Ratelimit-Remaining"
-	fieldReset     = "X-Ratelimit-Reset"
-)
-
-// Fields are the figures of one middleware's rules, as header fields.
-type Fields struct {
-
-	// values are those of RateLimit-Policy and RateLimit. Headers refer to them, so they never change.
-	values [2]string
-	// spent is the number of seconds until the last of the used-up limits resets.
-	spent int64
-	rare  *rare // nil: nothing of it; one pointer, since each request has fields
-}
-
-// rare is what few rules have.
-type rare struct {
-	legacy *legacy // nil: no rule has legacy fields
-	tokens *token  // that the client keeps; nil: none
-	around *Fields // of the middleware around the rules; nil: there is none
-}
-
-// more returns what few rules have, for the first time too.
-func (f *Fields) more() *rare {
-	if f.rare == nil {
-		f.rare = new(rare)
-	}
-	return f.rare
-}
-
-// around returns the fields of the middleware around the rules; nil: there are none.
-func (f *Fields) around() *Fields {
-	if f.rare == nil {
-		return nil
-	}
-	return f.rare.around
-}
-
-// legacy returns the figures of the legacy fields; nil: there are none.
-func (f *Fields) legacy() *legacy {
-	if f.rare == nil {
-		return nil
-	}
-	return f.rare.legacy
-}
-
-// tokens returns what the client keeps; nil: nothing.
-func (f *Fields) tokens() *token {
-	if f.rare == nil {
-		return nil
-	}
-	return f.rare.tokens
-}
-
-// legacy are the figures of the rule that the legacy fields describe.
-type legacy struct {
-	max, remaining, reset int64
-	refused               bool
-}
 
 // Figure is what a rule has decided for a request.
 type Figure struct {
@@ -155,7 +31,7 @@ func FieldsOf(r *keyfuncs.Request, decided []Figure, refusing *Figure, around *F
 	for i := range decided {
 		by := &decided[i]
 		if by.Source.Traits.KeepsToken {
-			f.appendToken(r.Request, by)
+			f.appendToken(r.Request, by.Source, by.Decision)
 		}
 		if s, ok := by.advertise(r); ok {
 			policies, only = s.addPolicies(policies, only)
@@ -166,7 +42,7 @@ func FieldsOf(r *keyfuncs.Request, decided []Figure, refusing *Figure, around *F
 	}
 	if refusing != nil {
 		if refusing.Source.Traits.KeepsToken {
-			f.appendToken(r.Request, refusing)
+			f.appendToken(r.Request, refusing.Source, refusing.Decision)
 		}
 		if s, ok := refusing.advertise(r); ok {
 			policies, only = s.addPolicies(policies, only)
@@ -191,14 +67,6 @@ type advertised struct {
 	limits    []core.Policy // all limits of the guard, if it has several
 	unit, key string
 	constant  *constant // nil: all depends on the request
-}
-
-// constant is what the figures of a guard with one limit have in all answers.
-type constant struct {
-	max    int64
-	window time.Duration
-	name   string // of the policy, as a String (RFC 9651)
-	policy string // the item of RateLimit-Policy
 }
 
 // advertise reports whether clients see the figures.
@@ -388,52 +256,6 @@ func appendKey(b []byte, key string) []byte {
 	return append(b, ':')
 }
 
-// Set adds the fields to a header, those around first: they may be missing because the handler writes into
-// another header, as inside http.TimeoutHandler. It keeps what other middlewares have set.
-func (f *Fields) Set(h http.Header) {
-	if f.rare != nil && f.rare.around != nil {
-		f.rare.around.Set(h)
-	}
-	for i, name := range [...]string{fieldPolicy, fieldLimit} {
-		switch value := f.values[i]; {
-		case value == "" || slices.Contains(h[name], value):
-		case h[name] == nil:
-			h[name] = f.values[i : i+1 : i+1] // no allocation; an append makes a copy
-		default:
-			h[name] = append(h[name], value)
-		}
-	}
-	if f.rare == nil {
-		return
-	}
-	if f.rare.legacy != nil {
-		f.rare.legacy.put(h)
-	}
-	keep(h, f.rare.tokens)
-}
-
-func (l *legacy) put(h http.Header) {
-	there, err := strconv.ParseInt(h.Get(fieldRemaining), 10, 64)
-	if err == nil && there <= l.remaining && !l.refused {
-		return
-	}
-	h.Set(fieldMax, strconv.FormatInt(l.max, 10))
-	h.Set(fieldRemaining, strconv.FormatInt(l.remaining, 10))
-	h.Set(fieldReset, strconv.FormatInt(time.Now().Unix()+l.reset, 10))
-}
-
-// Correct replaces earlier fields in a header, since failed rules will give back their units.
-func (f *Fields) Correct(before *Fields, h http.Header) {
-	if i := slices.Index(h[fieldLimit], before.values[1]); i >= 0 && before.values[1] != "" {
-		h[fieldLimit] = slices.Clone(h[fieldLimit]) // other headers may have the same values
-		h[fieldLimit][i] = f.values[1]
-	}
-	if l := f.legacy(); l != nil && h.Get(fieldRemaining) == strconv.FormatInt(before.legacy().remaining, 10) {
-		h.Del(fieldRemaining) // put keeps the figures with less left
-		l.put(h)
-	}
-}
-
 // left returns what is left of a limit, and whether that is all of it.
 func (e *Figure) left(limit, remaining int64) (left int64, all bool) {
 	if left = max(remaining, 0); !e.GoesBack {
@@ -441,13 +263,4 @@ func (e *Figure) left(limit, remaining int64) (left int64, all bool) {
 	}
 	left = min(left+max(e.Decision.Attempt.Cost, 1), limit)
 	return left, left == limit
-}
-
-// IsOwn reports whether a header field, in its canonical form, is one of the rules' own.
-func IsOwn(field string) bool {
-	switch field {
-	case fieldPolicy, fieldLimit, fieldMax, fieldRemaining, fieldReset, ReplayedHeader, TokenHeader:
-		return true
-	}
-	return false
 }

@@ -1,13 +1,11 @@
 package answers
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 )
 
 // ReplayedHeader is the field that marks a replayed response. Its value is "true".
@@ -52,12 +50,6 @@ func ReplayResponse(w http.ResponseWriter, r *http.Request, o *core.Outcome) boo
 	return true
 }
 
-// replay sends a stored answer with the current figures. Like every refusal, it forbids caching.
-func (f *Refusal) replay(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
-	f.setHeaders(w.Header(), new(values))
-	writeOutcome(w, r, o)
-}
-
 // writeOutcome sends a stored answer, besides what is in the header already.
 func writeOutcome(w http.ResponseWriter, r *http.Request, o *core.Outcome) {
 	header := w.Header()
@@ -88,32 +80,11 @@ func pointToResult(header http.Header, d core.Decision) {
 	}
 }
 
-// Replay makes the answer to an operation that is done and has no stored answer.
-func Replay(by Table, d core.Decision) *Refusal {
-	f := Refuse(by, core.ReasonReplayed, d)
-	f.replayed = true
-	if f.Status/100 != 2 {
-		f.Status = http.StatusOK // the guard has described the texts only
+// IsOwn reports whether a header field, in its canonical form, is one of the rules' own.
+func IsOwn(field string) bool {
+	switch field {
+	case fieldPolicy, fieldLimit, fieldMax, fieldRemaining, fieldReset, ReplayedHeader, TokenHeader:
+		return true
 	}
-	return f
-}
-
-// fact is the body that names the operation that is done. The guard's details follow it, as in a problem.
-type fact struct {
-	Title    string      `json:"title"`
-	Status   int         `json:"status"`
-	Detail   string      `json:"detail"`
-	Reason   core.Reason `json:"reason"`
-	Resource string      `json:"resource,omitempty"`
-	Item     string      `json:"item,omitempty"`
-	Cost     int64       `json:"cost,omitempty"`
-}
-
-func (f *Refusal) fact(text Text) []byte {
-	a := f.Decision.Attempt
-	body, err := json.Marshal(fact{text.Title, f.Status, text.Detail, f.Reason, a.Resource, a.Item, a.Cost})
-	if err != nil {
-		body = []byte(`{}`) // strings and numbers cannot fail to marshal
-	}
-	return append(appendDetails(body, kit.DetailsOf(f.Decision)), '\n') // the newline is for terminals
+	return false
 }

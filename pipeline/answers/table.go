@@ -2,6 +2,7 @@ package answers
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -167,4 +168,24 @@ func (t Table) Sorted(other Table) []kit.Answer {
 	}
 	slices.SortFunc(sorted, func(a, b kit.Answer) int { return cmp.Compare(a.Reason, b.Reason) })
 	return sorted
+}
+
+// beginProblem returns a problem as far as it does not depend on the request: without its last brace.
+func beginProblem(a kit.Answer, status int, text Text) []byte {
+	body, err := json.Marshal(problem{Type: a.Type, Title: text.Title, Status: status, Detail: text.Detail,
+		Reason: a.Reason})
+	if err != nil {
+		return []byte(`{`) // strings and numbers cannot fail to marshal
+	}
+	return body[:len(body)-1]
+}
+
+// problem is the body of a refusal (RFC 9457), as far as it does not depend on the request. The names of
+// policies and the guard's details follow it: see kit.DetailsOf.
+type problem struct {
+	Type   string      `json:"type"`
+	Title  string      `json:"title"`
+	Status int         `json:"status"`
+	Detail string      `json:"detail"`
+	Reason core.Reason `json:"reason"`
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/gatehouse-go/gatehouse/core"
 )
 
 // TokenHeader is the header field of requests and answers in which apps keep the token of a guard
@@ -27,27 +29,20 @@ const tokenMost = 4096
 
 const fieldSetCookie = "Set-Cookie"
 
-// token is a header field that has the client keep the token of a guard.
-type token struct {
-	field, value string
-	next         *token // of another guard
-}
-
 // appendToken adds the token of a decision, if there is one. Its guard keeps tokens.
-func (f *Fields) appendToken(r *http.Request, by *Figure) {
-	d := by.Decision
+func (f *Fields) appendToken(r *http.Request, by *Source, d *core.Decision) {
 	if d.Token == "" || d.Attempt.Shadow {
 		return
 	}
 	text := url.QueryEscape(d.Token)
 	if _, asked := r.Header[TokenHeader]; asked {
-		f.more().tokens = &token{TokenHeader, tokenName(by.Source.Name) + "=" + text, f.tokens()}
+		f.more().tokens = &token{TokenHeader, tokenName(by.Name) + "=" + text, f.tokens()}
 		return
 	}
-	name, attributes := cookieName(r, by.Source.Name), "; Path=/; HttpOnly; SameSite=Lax"
+	name, attributes := cookieName(r, by.Name), "; Path=/; HttpOnly; SameSite=Lax"
 	switch {
 	case !strings.HasPrefix(name, hostPrefix):
-	case by.Source.Traits.TokenInFrames:
+	case by.Traits.TokenInFrames:
 		attributes = "; Path=/; HttpOnly; SameSite=None; Secure; Partitioned"
 	default:
 		attributes += "; Secure"
@@ -120,45 +115,4 @@ func plain(r *http.Request) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
-}
-
-// keep has the client keep the tokens.
-func keep(h http.Header, t *token) {
-	for ; t != nil; t = t.next {
-		if !slices.Contains(h[t.field], t.value) {
-			h.Add(t.field, t.value)
-		}
-	}
-}
-
-// HasTokens reports whether the client is to keep a token.
-func (f *Fields) HasTokens() bool { return f.rare != nil && f.rare.tokens != nil }
-
-// KeepTokens is called when the header of the handler's answer is about to be sent. An answer with a token is
-// for one client: no shared cache may store it, whatever the handler has said.
-func (f *Fields) KeepTokens(h http.Header) {
-	if !f.HasTokens() || h == nil {
-		return
-	}
-	keep(h, f.tokens()) // a handler may have replaced its cookies
-	directives, private := []string{"private"}, false
-	for _, line := range h["Cache-Control"] {
-		for line != "" {
-			var one string
-			one, line = cut(line, ',')
-			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(one)), "=")
-			private = private || name == "no-store"
-			if !slices.Contains([]string{"", "public", "private", "s-maxage", "proxy-revalidate"}, name) {
-				directives = append(directives, strings.TrimSpace(one))
-			}
-		}
-	}
-	if !private {
-		h.Set("Cache-Control", strings.Join(directives, ", "))
-	}
-	for name := range h { // these take precedence for some caches (RFC 9213)
-		if strings.HasSuffix(name, "-Cache-Control") || name == "Surrogate-Control" || name == "X-Accel-Expires" {
-			h.Del(name)
-		}
-	}
 }

@@ -9,27 +9,6 @@ import (
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
-// part is a part of an attempt, apart from its actor. Parts are numbers rather than functions, so that what
-// they fill in takes no allocation.
-type part uint8
-
-const (
-	partResource part = iota
-	partID
-	partItem
-	partCost
-	partToken
-	partOrigin
-)
-
-// partsOf returns the parts that the rule's attempts have.
-func (r *Rule) partsOf() []part {
-	return needed(map[part]bool{
-		partResource: r.What != nil, partID: r.ID != nil, partItem: r.Which != nil, partCost: r.Cost != nil,
-		partToken: r.Traits.KeepsToken, partOrigin: r.Origin != nil,
-	})
-}
-
 // errNobody means that a request does not say whose it is.
 var errNobody = errors.New("nobody to count")
 
@@ -110,34 +89,4 @@ func (r *Rule) cost(req *keyfuncs.Request) (int64, error) {
 		return 0, &keyError{"cost", fmt.Errorf("%w: %d is less than 1", core.ErrInvalid, cost)}
 	}
 	return cost, nil
-}
-
-// text calls a key function. Empty text counts as nothing found, so that a function of the application cannot
-// put everybody into one bucket.
-func text(field string, f keyfuncs.Func, req *keyfuncs.Request) (string, error) {
-	found, err := f(req)
-	if err == nil && found == "" {
-		err = keyfuncs.ErrMissing
-	}
-	if err != nil {
-		return "", &keyError{field, err}
-	}
-	return found, nil
-}
-
-// keyError is the error of a key function or list of the rule.
-type keyError struct {
-	field string // see core.Event.Key
-	err   error
-}
-
-func (e *keyError) Error() string { return e.field + ": " + e.err.Error() }
-func (e *keyError) Unwrap() error { return e.err }
-
-// keyOf returns the field that an error is about, or "".
-func keyOf(err error) string {
-	if from := (*keyError)(nil); errors.As(err, &from) {
-		return from.field
-	}
-	return ""
 }

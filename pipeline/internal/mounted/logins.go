@@ -7,6 +7,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 )
 
 // strangersMost is how many requests in a row, from the first one on, may lack a user before it is told.
@@ -39,7 +40,7 @@ func (l *logins) found() {
 }
 
 // missed notes that the rule has refused a request for want of a key.
-func (l *logins) missed(ctx context.Context, r *Rule, err error) {
+func (l *logins) missed(ctx context.Context, r *answers.Source, err error) {
 	if l != nil && keyOf(err) == "who" && !l.seen.Load() && l.lacked.Add(1) == strangersMost {
 		warn.Loginless.Tell(ctx, r.Logger(), r.Name, "guard", r.Name, "function", l.function)
 	}

@@ -1,14 +1,12 @@
 package mounted
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
@@ -35,31 +33,6 @@ const (
 	Passes                   // undecided: by a list or a Rollout, or because there is nobody to count
 	Refuses                  // by a list, or because no attempt could be made
 )
-
-// stage is a part of the look at a request. A rule has the stages that it needs: a bare limit two. They are
-// numbers rather than functions, so that what they fill in takes no allocation.
-type stage uint8
-
-const (
-	stageRollout stage = iota
-	stageLists
-	stagePreflight
-	stageAttempt // the last one
-)
-
-// stagesOf returns the stages that the rule needs.
-func (r *Rule) stagesOf() []stage {
-	return needed(map[stage]bool{
-		stageRollout: r.Rollout != nil, stageLists: r.Deny != nil || r.Allow != nil,
-		stagePreflight: !r.CountPreflights, stageAttempt: true,
-	})
-}
-
-// needed returns what is needed of all, in order.
-func needed[T cmp.Ordered](all map[T]bool) []T {
-	maps.DeleteFunc(all, func(_ T, needed bool) bool { return !needed })
-	return slices.Sorted(maps.Keys(all))
-}
 
 // Look goes through the rule's stages, unless that was done before. It is done once per request, because
 // functions of the application take part. The context is for what is logged.
@@ -163,4 +136,12 @@ func (r *Rule) makeAttempt(ctx context.Context, req *keyfuncs.Request, v *View) 
 	default:
 		v.Verdict = Asks
 	}
+}
+
+// Trace reports a refusal that the guard has not decided to the observer. Without it, requests that
+// lack a login would leave no trace.
+func (r *Rule) Trace(ctx context.Context, v *View) {
+	d := core.Decision{Guard: r.Name, Reason: v.Refusal.Reason,
+		Attempt: core.Attempt{Shadow: v.Cohort == rule.CohortShadowed}}
+	kit.Refused(ctx, r.Guard, d, keyOf(v.Err), keyfuncs.FunctionOf(v.Err))
 }

@@ -5,15 +5,12 @@ package mounted
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
-	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
@@ -46,56 +43,6 @@ type Rule struct {
 	has      []part               // of its attempts
 	failures warn.Sample[failure] // of the key functions
 	logins   *logins              // nil: Who needs no login
-}
-
-// sameRequest is the default of Rule.Which for guards that keep outcomes. It tells whether two requests are
-// the same.
-var sameRequest = keyfuncs.Fingerprint()
-
-// New checks a rule, and asks its guard once for its traits.
-func New(of rule.Rule) (*Rule, error) {
-	if err := of.Check(); err != nil {
-		name := "no guard"
-		if !rule.IsNil(of.Guard) {
-			name = fmt.Sprintf("guard %q", of.Guard.Name())
-		}
-		return nil, fmt.Errorf("(%s) %w", name, err)
-	}
-	if counted := slices.Clone(of.Counted); counted != nil {
-		of.Failed = func(status int) bool { return !slices.Contains(counted, status) }
-	}
-	of.Under = slices.Clone(of.Under) // as it was checked
-	r := &Rule{Rule: of, Name: of.Guard.Name(), Traits: of.Guard.Traits(), Table: answers.TableOf(of.Guard)}
-	r.Source = answers.Source{Logger: r.Logger, Name: r.Name, Traits: r.Traits, Headers: of.Headers,
-		Texts: of.Texts}
-	phased, joins := kit.PhasesOf(of.Guard)
-	r.Counts, r.Places = phased != nil && r.Traits.KeepsOnFailure, !r.Traits.KeepsOnFailure
-	if joins {
-		r.Phases = phased
-	}
-	r.Local, _ = of.Guard.(kit.LocalGuard)
-	r.Holder, _ = of.Guard.(kit.Holder)
-	if of.Which == nil && r.Traits.KeepsOutcome {
-		r.Which = sameRequest
-	}
-	r.runs, r.ReadsBody = runsOf(&of), readsBody(&r.Rule)
-	r.stages, r.has = r.stagesOf(), r.partsOf()
-	r.logins = loginsOf(of.Who)
-	if of.Bans != nil {
-		r.bans = answers.TableOf(of.Bans)
-	}
-	return r, nil
-}
-
-// readsBody reports whether a function of the rule reads the request's body. A Cost is assumed to read it.
-func readsBody(r *rule.Rule) bool {
-	all := append([]keyfuncs.Func{r.Who, r.What, r.Which, r.ID, r.Origin}, r.Under...)
-	for _, list := range []*keyfuncs.List{r.Deny, r.Allow} {
-		if list != nil {
-			all = append(all, list.Key())
-		}
-	}
-	return r.Cost != nil || slices.ContainsFunc(all, keyfuncs.ReadsBody)
 }
 
 // Refuse makes a refusal by the rule's guard, or by the pipeline on its behalf.
@@ -153,3 +100,30 @@ func (r *Rule) Logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
 
 // Outage returns what follows when the guard cannot decide.
 func (r *Rule) Outage() core.Outage { return cmp.Or(r.OnOutage, r.Traits.Outage) }
+
+// stage is a part of the look at a request. A rule has the stages that it needs: a bare limit two. They are
+// numbers rather than functions, so that what they fill in takes no allocation.
+type stage uint8
+
+const (
+	stageRollout stage = iota
+	stageLists
+	stagePreflight
+	stageAttempt // the last one
+)
+
+// part is a part of an attempt, apart from its actor. Parts are numbers rather than functions, so that what
+// they fill in takes no allocation.
+type part uint8
+
+const (
+	partResource part = iota
+	partID
+	partItem
+	partCost
+	partToken
+	partOrigin
+)
+
+// failure is a kind of failure of a key function.
+type failure struct{ key, function string }

@@ -5,10 +5,8 @@ import (
 	"errors"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
-	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
 
 // RefuseKey refuses a request out of which no attempt could be made.
@@ -23,7 +21,7 @@ func (r *Rule) RefuseKey(ctx context.Context, err error) *answers.Refusal {
 		reason = answers.ReasonInvalid
 	case errors.Is(err, keyfuncs.ErrMissing), errors.Is(err, keyfuncs.ErrRequired):
 		reason = answers.ReasonNoKey
-		r.logins.missed(ctx, r, err)
+		r.logins.missed(ctx, &r.Source, err)
 	default: // a function of the application failed, which is not the client's fault
 		r.logFailure(ctx, err)
 	}
@@ -34,9 +32,6 @@ func (r *Rule) RefuseKey(ctx context.Context, err error) *answers.Refusal {
 	return refusal
 }
 
-// failure is a kind of failure of a key function.
-type failure struct{ key, function string }
-
 // logFailure logs that a key function of the application failed: of each kind the first failure, and then one
 // per minute, since each request may cause one.
 func (r *Rule) logFailure(ctx context.Context, err error) {
@@ -44,12 +39,4 @@ func (r *Rule) logFailure(ctx context.Context, err error) {
 		r.Logger().ErrorContext(ctx, "gatehouse: a key function failed", "guard", r.Name, "err", err,
 			"failures_not_logged", skipped)
 	}
-}
-
-// Trace reports a refusal that the guard has not decided to the observer. Without it, requests that
-// lack a login would leave no trace.
-func (r *Rule) Trace(ctx context.Context, v *View) {
-	d := core.Decision{Guard: r.Name, Reason: v.Refusal.Reason,
-		Attempt: core.Attempt{Shadow: v.Cohort == rule.CohortShadowed}}
-	kit.Refused(ctx, r.Guard, d, keyOf(v.Err), keyfuncs.FunctionOf(v.Err))
 }

@@ -1,16 +1,87 @@
 package pipeline
 
 import (
-	"context"
 	"net/http"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/answers"
 	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 	"github.com/gatehouse-go/gatehouse/pipeline/rule"
 )
+
+// ask asks the rules in order, and returns the one that refuses the request, if one does.
+//
+// Rules whose guards are kit.Phased are asked together. Conclusions are drawn in the order of the rules. So a
+// rule behind one that refuses has no effect: its bans count no strike, its Rollout counts nothing, observers
+// are not told of it, and giveBack returns at once what its guard took.
+func (p *Passage) ask(turns []turn) (*mounted.Rule, *answers.Refusal) {
+	several := len(turns) > 1
+	bodied := several && bodied(&p.from)
+	for i := 0; i < len(turns); {
+		next := turns[i : i+1]
+		if several {
+			if rule, refusal := p.lookAhead(i, turns[i:], bodied); refusal != nil {
+				return rule, refusal
+			}
+			next = turns[i : i+max(1, p.pipeline.together(i, bodied))]
+		}
+		for range p.askSome(next) {
+			i++
+			if refusal := turns[i-1].conclude(p); refusal != nil {
+				return turns[i-1].rule, refusal
+			}
+		}
+	}
+	return nil, nil
+}
+
+// together returns how many rules from the one at i on may be asked together: none in front of which the
+// request's body has to be waited for.
+func (p *Pipeline) together(i int, bodied bool) int {
+	n := p.rules[i].Together
+	for k := 1; bodied && k < n; k++ {
+		if p.rules[i+k].ReadsBody {
+			return k
+		}
+	}
+	return n
+}
+
+// askSome asks the first of the rules, and those behind it that go along, and returns how many these are. A
+// guard that is not kit.Phased is asked when its conclusion is drawn.
+func (p *Passage) askSome(turns []turn) (asked int) {
+	for asked < len(turns) {
+		goesAlong := turns[asked].begin(p, asked > 0, asked+1 < len(turns))
+		if !goesAlong && asked > 0 {
+			break // its turn comes when those in front have answered
+		}
+		if asked++; !goesAlong {
+			break
+		}
+	}
+	var calls []*script.Call
+	for i := range turns[:asked] {
+		if t := &turns[i]; t.begun.Call != nil {
+			t.claim.run = t.rule.Begin(&t.view.Attempt)
+			if calls == nil {
+				calls = make([]*script.Call, 0, asked-i)
+			}
+			calls = append(calls, t.begun.Call)
+		}
+	}
+	if len(calls) == 0 {
+		return asked
+	}
+	script.Send(&p.settling, calls...)
+	for i := range turns[:asked] {
+		if t := &turns[i]; t.begun.Call != nil {
+			t.end(p)
+		}
+	}
+	return asked
+}
 
 // lookAhead asks what the process remembers of the rules from the one at the given place on, before the first
 // of them takes anything. Else a flood that a later rule refuses would cost two calls per request: the
@@ -65,37 +136,4 @@ func recalls(r *mounted.Rule) bool {
 	_, guard := r.Guard.(kit.Recaller)
 	_, bans := r.Bans.(kit.Recaller)
 	return guard || bans
-}
-
-// remembered returns the refusal that the rule's bans or its guard remember for the attempt, or nil.
-func (t *turn) remembered(ctx context.Context) *answers.Refusal {
-	r := t.rule
-	if bans, ok := r.Bans.(kit.Recaller); ok {
-		if d, ok := bans.Recall(ctx, t.view.Attempt); ok {
-			return r.RefuseBanned(d)
-		}
-	}
-	guard, ok := r.Guard.(kit.Recaller)
-	if !ok || t.view.Verdict == mounted.Preflight {
-		return nil
-	}
-	d, ok := guard.Recall(ctx, t.view.Attempt)
-	if !ok {
-		return nil
-	}
-	d.Guard = r.Name // a guard of the application may set another name
-	if r.OthersOf(&t.view.Attempt) {
-		mounted.Soon(&d)
-	} else {
-		t.strike(ctx, d.Reason)
-	}
-	return r.Refuse(d.Reason, d)
-}
-
-// strike counts a refusal by the guard against the actor. The refusals of a request that was deferred are no
-// strikes.
-func (t *turn) strike(ctx context.Context, reason core.Reason) {
-	if rerunOf(ctx) == nil {
-		t.rule.Strike(ctx, t.view.Attempt, reason)
-	}
 }
