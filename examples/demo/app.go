@@ -28,50 +28,28 @@ const (
 
 var choices = []string{"red", "blue", "green"}
 
-// The answers of the endpoints.
-type (
-	voteAnswer struct {
-		Poll   string `json:"poll"`
-		User   string `json:"user"`
-		Choice string `json:"choice"`
-	}
-	tallyAnswer struct {
-		Poll  string           `json:"poll"`
-		Tally map[string]int64 `json:"tally"`
-	}
-	orderAnswer struct {
-		Item        string        `json:"item"`
-		User        string        `json:"user"`
-		Reservation string        `json:"reservation"`
-		State       seckill.State `json:"state"`
-	}
-	saleAnswer struct {
-		Item string `json:"item"`
-		seckill.Status
-	}
-	exportsAnswer struct {
-		Max     int64 `json:"max"`
-		Running int64 `json:"running"`
-	}
-)
+// object is a JSON object.
+type object = map[string]any
 
 // app is one poll, one sale, exports, reports and a greeting.
 type app struct {
+	*http.ServeMux
 	votes   *votes.Guard
 	sale    *seckill.Guard
 	exports *semaphore.Guard
-	info    pageInfo
-	mux     *http.ServeMux
+
+	shown      sizes // that the page shows
+	switchable bool  // whether the page can take Redis away
 }
 
 // newApp makes the guards, the rules and the routes. It does not call Redis; open does.
 func newApp(gate *core.Engine, perIP limit.Limit) *app {
 	a := &app{
-		votes:   votes.New(gate, "poll", votes.Options{Find: findPoll}),
-		sale:    seckill.New(gate, "sale", seckill.Options{}),
-		exports: semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
-		info:    pageInfo{Sizes: full},
-		mux:     http.NewServeMux(),
+		ServeMux: http.NewServeMux(),
+		votes:    votes.New(gate, "poll", votes.Options{Find: findPoll}),
+		sale:     seckill.New(gate, "sale", seckill.Options{}),
+		exports:  semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
+		shown:    full,
 	}
 
 	// By the address that opened the connection, which no header can change. This guard is on one route
@@ -80,61 +58,48 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		Guard: limit.NewSlidingWindow(gate, "hello", perIP),
 		Who:   keyfuncs.IP(),
 	})
+	a.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
 	// One vote per user and poll, whatever the choice.
-	vote := ratelimit.HTTP(ratelimit.Rule{
+	a.guarded("POST /polls/{poll}/votes", a.vote, ratelimit.Rule{
 		Guard: a.votes,
-		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("poll"),
 		Which: keyfuncs.Form("choice"),
 	})
 	// One unit per buyer. The operation ID is the reservation: a buyer who sends an order again, because
 	// the answer got lost, gets the same answer again. The rule adds the user, so that two users may
 	// choose the same key.
-	buy := ratelimit.HTTP(ratelimit.Rule{
+	a.guarded("POST /sales/{item}/orders", a.order, ratelimit.Rule{
 		Guard: a.sale,
-		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("item"),
 		ID:    keyfuncs.IdempotencyKey(),
 		// The handler answers a replay as the first order. A handler that makes orders goes without: then the
 		// rule answers replays, and the handler does not run.
 		RunReplays: true,
 	})
-
 	// Two exports at a time, whoever asks for them.
-	export := ratelimit.HTTP(ratelimit.Rule{
-		Guard: a.exports,
-		Who:   keyfuncs.User("uid"),
-	})
-
-	// One at a time works on a report.
-	report := ratelimit.HTTP(ratelimit.Rule{
+	a.guarded("GET /export", a.export, ratelimit.Rule{Guard: a.exports})
+	// One user at a time works on a report.
+	a.guarded("POST /reports/{report}", a.report, ratelimit.Rule{
 		Guard: lock.New(gate, "report", lock.Options{}),
-		Who:   keyfuncs.User("uid"),
 		What:  keyfuncs.Param("report"),
 	})
-
-	a.mux.HandleFunc("GET /{$}", a.page)
-	a.mux.HandleFunc("GET /page/{file}", pageFile)
-	a.mux.Handle("GET /export", withUser(export(http.HandlerFunc(a.export))))
-	a.mux.HandleFunc("GET /exports", a.running)
-	a.mux.Handle("POST /reports/{report}", withUser(report(http.HandlerFunc(a.report))))
-	a.mux.Handle("GET /hello", hello(http.HandlerFunc(a.hello)))
-	a.mux.HandleFunc("GET /polls/"+poll, a.tally)
-	a.mux.Handle("POST /polls/{poll}/votes", withUser(vote(http.HandlerFunc(a.vote))))
-	a.mux.HandleFunc("GET /sales/"+item, a.status)
-	a.mux.Handle("POST /sales/{item}/orders", withUser(buy(http.HandlerFunc(a.order))))
+	a.HandleFunc("GET /polls/"+poll, a.tally)
+	a.HandleFunc("GET /sales/"+item, a.status)
+	a.HandleFunc("GET /{$}", a.page)
+	a.HandleFunc("GET /page/{file}", pageFile)
 	return a
+}
+
+// guarded adds a route for users that are logged in, behind a rule about them.
+func (a *app) guarded(pattern string, handler http.HandlerFunc, rule ratelimit.Rule) {
+	rule.Who = keyfuncs.User("uid")
+	a.Handle(pattern, withUser(ratelimit.HTTP(rule)(handler)))
 }
 
 // open puts the tickets on sale, and reports whether it did: an existing sale stays as it is. A poll needs
 // no opening.
 func (a *app) open(ctx context.Context) (bool, error) {
 	return a.sale.Open(ctx, item, seckill.Sale{Stock: stock, PerBuyer: 1})
-}
-
-func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 16<<10) // forms are small
-	a.mux.ServeHTTP(w, r)
 }
 
 func findPoll(_ context.Context, name string) (votes.Poll, error) {
@@ -158,14 +123,15 @@ func withUser(next http.Handler) http.Handler {
 }
 
 func (a *app) hello(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, map[string]string{"message": "hello"})
+	reply(w, http.StatusOK, object{"message": "hello"})
 }
 
 // vote runs for a vote that counts. If it did something that can fail, a status of 400 and up would take
 // the vote back.
 func (a *app) vote(w http.ResponseWriter, r *http.Request) {
 	d, _ := ratelimit.Decision(r.Context(), a.votes.Name())
-	reply(w, http.StatusCreated, voteAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.Item})
+	reply(w, http.StatusCreated,
+		object{"poll": d.Attempt.Resource, "user": d.Attempt.Actor, "choice": d.Attempt.Item})
 }
 
 // order runs with a unit held for the buyer. Its 201 makes the rule confirm the reservation: held becomes
@@ -175,19 +141,19 @@ func (a *app) order(w http.ResponseWriter, r *http.Request) {
 	if d.Replayed {
 		w.Header().Set("Idempotent-Replayed", "true")
 	}
-	reply(w, http.StatusCreated, orderAnswer{d.Attempt.Resource, d.Attempt.Actor, d.Attempt.ID,
-		seckill.StateSold})
+	reply(w, http.StatusCreated, object{"item": d.Attempt.Resource, "user": d.Attempt.Actor,
+		"reservation": d.Attempt.ID, "state": seckill.StateSold})
 }
 
 func (a *app) export(w http.ResponseWriter, r *http.Request) {
-	work(w, r, map[string]string{"export": "done"})
+	work(w, r, object{"export": "done"})
 }
 
 // report has a fence, which a database would compare with that of the last write: see
 // examples/orders/accounts.
 func (a *app) report(w http.ResponseWriter, r *http.Request) {
 	fence, _ := lock.Fence(r.Context())
-	work(w, r, map[string]int64{"fence": fence})
+	work(w, r, object{"fence": fence})
 }
 
 // work takes a while. Its context ends when nobody waits for it any more, and when its permit or lock is
@@ -200,18 +166,42 @@ func work(w http.ResponseWriter, r *http.Request, body any) {
 
 func (a *app) tally(w http.ResponseWriter, r *http.Request) {
 	tally, err := a.votes.Tally(r.Context(), poll)
-	look(w, tallyAnswer{poll, tally}, err)
+	look(w, object{"poll": poll, "tally": tally}, err)
 }
 
 func (a *app) status(w http.ResponseWriter, r *http.Request) {
-	s, err := a.sale.Status(r.Context(), item)
-	s.Epoch = 0 // buyers have no use for it
-	look(w, saleAnswer{item, s}, err)
+	s, err := statusOf(r.Context(), a.sale, item)
+	look(w, struct {
+		Item string `json:"item"`
+		seckill.Status
+	}{item, s}, err)
 }
 
-func (a *app) running(w http.ResponseWriter, r *http.Request) {
-	s, err := a.exports.Peek(r.Context(), core.Attempt{})
-	look(w, exportsAnswer{s.Max, s.Held}, err)
+// statusOf is how a sale stands, without its epoch: buyers have no use for that.
+func statusOf(ctx context.Context, sale *seckill.Guard, item string) (seckill.Status, error) {
+	s, err := sale.Status(ctx, item)
+	s.Epoch = 0
+	return s, err
+}
+
+// standing is how the poll, the sale and the exports stand.
+type standing struct {
+	Tally   map[string]int64 `json:"tally"`
+	Sale    seckill.Status   `json:"sale"`
+	Max     int64            `json:"-"`
+	Running int64            `json:"running"` // exports
+}
+
+func (a *app) standing(ctx context.Context) (s standing, err error) {
+	if s.Tally, err = a.votes.Tally(ctx, poll); err != nil {
+		return s, err
+	}
+	if s.Sale, err = statusOf(ctx, a.sale, item); err != nil {
+		return s, err
+	}
+	exports, err := a.exports.Peek(ctx, core.Attempt{})
+	s.Max, s.Running = exports.Max, exports.Held
+	return s, err
 }
 
 // look answers with how something stands, unless Redis did not say.

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/limit"
 )
-
-// maxRequests bounds what an attacker sends to one limit.
-const maxRequests = 2000
 
 // request is one request of an attacker: sent after `from`, and answered before `until`, both counted from
 // the beginning of the attack.
@@ -25,42 +23,15 @@ type lane struct {
 
 	mu   sync.Mutex
 	sent []request
-}
-
-// laneResult is what the page shows of a lane in the end.
-type laneResult struct {
-	Lane     string  `json:"lane"`
-	Admitted int     `json:"admitted"` // in all
-	Refused  int     `json:"refused"`
-	Worst    int     `json:"worst"`   // most admitted in any window
-	FromMS   float64 `json:"from_ms"` // where this window begins
-}
-
-// dot is a request on the time line.
-type dot struct {
-	MS       float64 `json:"ms"`
-	Admitted bool    `json:"admitted"`
-}
-
-type dots struct {
-	Lane string `json:"lane"`
-	Dots []dot  `json:"dots"`
-	// Worst is the most admitted in any window so far, and FromMS where this window begins.
-	Worst  int     `json:"worst"`
-	FromMS float64 `json:"from_ms"`
-}
-
-type attackResult struct {
-	Limit    int64        `json:"limit"`
-	WindowMS int64        `json:"window_ms"`
-	TotalMS  int64        `json:"total_ms"`
-	Lanes    []laneResult `json:"lanes"`
+	told int // requests that the page knows
 }
 
 // attackLimits lets the same attacker at three limits, at the same time: one request opens a window, a burst
-// comes at its end, and polling goes on after it. Events: "begin" and "done" with an attackResult, "dots".
-func attackLimits(ctx context.Context, in *instance, send func(string, any)) error {
-	id := in.fresh("attacker")
+// comes at its end, and polling goes on after it. Events: "counts" and "done".
+func attackLimits(ctx context.Context, in *instance, t *tape) error {
+	id, window, worker := fresh("attacker"), in.sizes.Window, in.store.hire()
+	defer worker.kill()
+	attacked := limit.Per(in.sizes.Limit, window)
 	by := func(g core.Guard) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) {
 			d, err := g.Check(ctx, core.Attempt{Actor: id})
@@ -69,45 +40,22 @@ func attackLimits(ctx context.Context, in *instance, send func(string, any)) err
 	}
 	lanes := []*lane{
 		{name: "naive", try: in.naiveWindow(id)},
-		{name: "bucket", try: by(in.labs.bucket)},
-		{name: "sliding", try: by(in.labs.sliding)},
+		{name: "bucket", try: by(limit.NewTokenBucket(worker.gate, "attacked-bucket", attacked))},
+		{name: "sliding", try: by(limit.NewSlidingWindow(worker.gate, "attacked-window", attacked))},
 	}
-	window := in.sizes.Window
-	result := attackResult{Limit: in.sizes.Limit, WindowMS: window.Milliseconds(),
-		TotalMS: attackLength(window).Milliseconds()}
-	send("begin", result)
-
-	begin := time.Now()
-	shown := make([]int, len(lanes))
-	show := every(100*time.Millisecond, func() {
-		for i, l := range lanes {
-			if part := l.since(shown[i]); len(part) > 0 {
-				shown[i] += len(part)
-				worst, from := l.worst(window)
-				send("dots", dots{l.name, part, worst, milliseconds(from)})
-			}
+	counts := func(context.Context) (object, error) {
+		all := object{}
+		for _, l := range lanes {
+			all[l.name] = l.counts(window)
 		}
-	})
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	for _, l := range lanes {
-		all.Go(func() {
-			if err := l.attack(ctx, begin, window); err != nil {
-				cancel(err)
-			}
+		return object{"lanes": all}, nil
+	}
+	begin := time.Now()
+	return counting(ctx, t, 100*time.Millisecond, counts, func(ctx context.Context) error {
+		return together(ctx, len(lanes), len(lanes), func(ctx context.Context, i int) error {
+			return lanes[i].attack(ctx, begin, window)
 		})
-	}
-	all.Wait()
-	show()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	for _, l := range lanes {
-		result.Lanes = append(result.Lanes, l.result(window))
-	}
-	send("done", result)
-	return nil
+	})
 }
 
 // naiveWindow is the limiter of many articles: INCR, and PEXPIRE for the first one.
@@ -118,25 +66,19 @@ func (in *instance) naiveWindow(id string) func(context.Context) (bool, error) {
 		if err == nil && n == 1 {
 			err = in.store.client.PExpire(ctx, key, in.sizes.Window).Err()
 		}
-		return err == nil && n <= in.sizes.Limit, err
+		return n <= in.sizes.Limit, err
 	}
 }
 
-func attackLength(window time.Duration) time.Duration { return window * 5 / 2 }
-
 // attack is the attacker: it knows the window, and nothing else.
 func (l *lane) attack(ctx context.Context, begin time.Time, window time.Duration) error {
-	opened := time.Now()
 	if _, err := l.request(ctx, begin); err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Until(opened.Add(window*9/10))); err != nil {
+	if err := pause(ctx, window*9/10); err != nil {
 		return err
 	}
-	for range maxRequests {
-		if time.Since(begin) > attackLength(window) {
-			break
-		}
+	for time.Since(begin) < window*5/2 {
 		admitted, err := l.request(ctx, begin)
 		if err == nil && !admitted {
 			err = pause(ctx, window/100)
@@ -160,34 +102,22 @@ func (l *lane) request(ctx context.Context, begin time.Time) (bool, error) {
 	return admitted, nil
 }
 
-// since returns the requests from a number on, as dots.
-func (l *lane) since(n int) []dot {
+// counts is how a lane stands: the most that were admitted in any window so far, when that window began, and
+// the requests that are new, each with the time at which it was sent.
+func (l *lane) counts(window time.Duration) object {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var part []dot
-	for _, r := range l.sent[n:] {
-		part = append(part, dot{milliseconds(r.from), r.admitted})
-	}
-	return part
-}
-
-func (l *lane) worst(window time.Duration) (int, time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return worstWindow(l.sent, window)
-}
-
-func (l *lane) result(window time.Duration) laneResult {
-	worst, from := worstWindow(l.sent, window)
-	r := laneResult{Lane: l.name, Worst: worst, FromMS: milliseconds(from)}
-	for _, s := range l.sent {
-		if s.admitted {
-			r.Admitted++
+	admitted, refused := []float64{}, []float64{}
+	for _, r := range l.sent[l.told:] {
+		if r.admitted {
+			admitted = append(admitted, milliseconds(r.from))
 		} else {
-			r.Refused++
+			refused = append(refused, milliseconds(r.from))
 		}
 	}
-	return r
+	l.told = len(l.sent)
+	worst, from := worstWindow(l.sent, window)
+	return object{"worst": worst, "from_ms": milliseconds(from), "admitted": admitted, "refused": refused}
 }
 
 // worstWindow returns the most requests that were certainly admitted within one window, and when the first of

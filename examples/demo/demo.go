@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
 )
 
 // sizes are how large and how long the scenarios are.
@@ -32,6 +31,9 @@ type sizes struct {
 
 	Tries, Accounts, Addresses, Honest, PerAddress int // of the poll
 
+	Explained       int64 // units of the limit that is explained
+	ExplainedWindow time.Duration
+
 	Lease   time.Duration // of permits, locks and tasks
 	Traffic time.Duration // of requests while Redis comes and goes
 }
@@ -44,23 +46,19 @@ var full = sizes{
 	Poll: 2 * time.Second, Pass: 8 * time.Second,
 	Span: 5 * time.Second, Hour: 8 * time.Second, Quiet: 20 * time.Second,
 	Tries: 1000, Accounts: 600, Addresses: 50, Honest: 240, PerAddress: 4,
+	Explained: 5, ExplainedWindow: 10 * time.Second,
 	Lease: 2 * time.Second, Traffic: 15 * time.Second,
 }
 
-const (
-	longestRun = time.Minute // of a scenario
-	maxWatches = 32          // streams of the state at a time
-)
+const longestRun = time.Minute // of a scenario
 
 // demo serves the page, the guarded app and the scenarios.
 type demo struct {
+	*http.ServeMux
 	ctx   context.Context // ends with the program
 	store *store
 	perIP limit.Limit
 	sizes sizes
-	mux   *http.ServeMux
-
-	watches chan struct{} // has an element per stream of the state
 
 	mu  sync.Mutex
 	now *instance
@@ -74,23 +72,20 @@ type instance struct {
 	store *store
 	sizes sizes
 	watch *watch
-	labs  labs
 
-	ctx    context.Context // ends with a reset
-	cancel context.CancelFunc
-	runs   sync.WaitGroup
+	explained *limit.SlidingWindow // the limit that the page explains
+	traffic   *limit.SlidingWindow // of the requests while Redis comes and goes
+	orders    *seckill.Guard       // as are these
 
-	lastRace atomic.Pointer[race]  // whose orders can be sent again
-	crowded  atomic.Pointer[crowd] // before the waiting room, while it runs
-	tree     atomic.Pointer[tree]  // of budgets, while it runs
+	since    time.Time
+	ctx      context.Context // ends with a reset
+	cancel   context.CancelFunc
+	runs     sync.WaitGroup
+	lastRace atomic.Pointer[race] // whose orders can be sent again
 
-	mu     sync.Mutex
-	tapes  map[string]*tape // of the last run of each scenario
-	number int64            // of the last run
+	mu    sync.Mutex
+	tapes map[string]*tape // of the last run of each scenario
 }
-
-// scenario runs a scenario of an instance, and sends what it measures.
-type scenario func(ctx context.Context, in *instance, send func(event string, data any)) error
 
 // scenarios are what the page can start. Each measures what it shows, and ends with an event "done".
 var scenarios = map[string]scenario{
@@ -99,33 +94,19 @@ var scenarios = map[string]scenario{
 	"sale-same": sendTheSameOrders,
 	"room":      fillTheRoom,
 	"budgets":   floodTheTree,
-	"holds":     killTheCashier,
 	"poll":      stuffThePoll,
-	"semaphore": killAPermitHolder,
-	"lock":      killALockHolder,
-	"delay":     killATaskWorker,
-	"spend":     spendTokens,
 	"traffic":   sendTraffic,
 	"outage":    playOutage,
+	"holds":     told(killTheCashier),
+	"semaphore": told(killAPermitHolder),
+	"lock":      told(killALockHolder),
+	"delay":     told(killATaskWorker),
+	"spend":     told(spendTokens),
 }
-
-// pageError is an error whose text is for the page.
-type pageError string
-
-func (e pageError) Error() string { return string(e) }
-
-const (
-	errReset  = pageError("The demo was reset while this ran.")
-	errNoRace = pageError("There are no orders to send again: run the sale first.")
-	errLong   = pageError("This took longer than a minute, and was ended.")
-	errEnds   = pageError("The demo ends.")
-	errRedis  = pageError("Redis did not answer, so there is no result. Give it back and try again.")
-)
 
 // newDemo makes the demo over a Redis. It reports whether it opened a new sale: an existing one goes on.
 func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo, opened bool, err error) {
-	d = &demo{ctx: ctx, store: s, perIP: perIP, sizes: z, mux: http.NewServeMux(),
-		watches: make(chan struct{}, maxWatches)}
+	d = &demo{ServeMux: http.NewServeMux(), ctx: ctx, store: s, perIP: perIP, sizes: z}
 	d.now = d.newInstance()
 	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -133,27 +114,28 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 		return nil, false, fmt.Errorf("open the sale: %w", err)
 	}
 	s.client.AddHook(tracer{})
-	d.mux.HandleFunc("POST /scenarios/{scenario}", d.run)
-	d.mux.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
-	d.mux.HandleFunc("POST /room/leave", d.leaveRoom)
-	d.mux.HandleFunc("POST /budgets/{what}", d.changeTree)
-	d.mux.HandleFunc("POST /limit", d.limit)
-	d.mux.HandleFunc("POST /redis", d.power)
-	d.mux.HandleFunc("POST /reset", d.reset)
-	d.mux.HandleFunc("GET /state", d.state)
-	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.instance().ServeHTTP(w, r) })
+	d.HandleFunc("POST /scenarios/{scenario}", d.run)
+	d.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
+	d.HandleFunc("POST /scenarios/{scenario}/{button}", d.press)
+	d.HandleFunc("POST /limit", d.limit)
+	d.HandleFunc("POST /redis", d.power)
+	d.HandleFunc("POST /reset", d.reset)
+	d.HandleFunc("GET /state", d.state)
+	d.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.instance().ServeHTTP(w, r) })
 	return d, opened, nil
 }
 
 func (d *demo) newInstance() *instance {
 	ctx, cancel := context.WithCancelCause(d.ctx)
-	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, ctx: ctx,
+	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, since: time.Now(), ctx: ctx,
 		tapes: map[string]*tape{}, cancel: func() { cancel(errReset) }}
 	in.gate = core.New(d.store.client, core.WithPrefix(d.store.prefix), core.WithDeadline(deadline),
 		core.WithObserver(core.Observers(core.LogErrors(), in.watch)))
 	in.app = newApp(in.gate, d.perIP)
-	in.info = pageInfo{Sizes: d.sizes, Switch: d.store.switchable()}
-	in.labs = newLabs(in.gate, d.sizes)
+	in.shown, in.switchable = d.sizes, d.store.switchable()
+	in.explained = limit.NewSlidingWindow(in.gate, "page", limit.Per(d.sizes.Explained, d.sizes.ExplainedWindow))
+	in.traffic = limit.NewSlidingWindow(in.gate, "traffic", limit.PerSecond(5))
+	in.orders = seckill.New(in.gate, "orders", seckill.Options{})
 	return in
 }
 
@@ -170,72 +152,34 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 16<<10) // forms are small
-	d.mux.ServeHTTP(w, r)
+	d.ServeMux.ServeHTTP(w, r)
 }
 
-// run starts a scenario, unless it runs already, and answers with the events of its run: from the first one
-// on, so that all tabs see the same.
-func (d *demo) run(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("scenario")
-	play, ok := scenarios[name]
-	if !ok {
-		http.Error(w, "There is no such scenario.", http.StatusNotFound)
-		return
-	}
-	t, ok := d.instance().start(name, play)
-	if !ok {
-		http.Error(w, "The demo is being reset: try again.", http.StatusConflict)
-		return
-	}
-	t.follow(r.Context(), w)
-}
-
-// watchRun answers with the events of the last run of a scenario.
-func (d *demo) watchRun(w http.ResponseWriter, r *http.Request) {
-	t := d.instance().last(r.PathValue("scenario"))
-	if t == nil {
-		http.Error(w, "This has not run yet.", http.StatusNotFound)
-		return
-	}
-	t.follow(r.Context(), w)
-}
-
-// tell returns what the page says about an error. The cause is for the log.
-func tell(ctx context.Context, name string, err error) string {
-	var say pageError
-	if errors.As(context.Cause(ctx), &say) || errors.As(err, &say) {
-		return say.Error()
-	}
-	if ctx.Err() != nil {
-		return errEnds.Error()
-	}
-	slog.Warn("demo: a scenario failed", "scenario", name, "error", err)
-	return errRedis.Error()
-}
-
-// start starts a run, or returns the one that goes on. It returns false when the instance was replaced. A run
-// goes on when its client leaves: others may watch it.
-func (in *instance) start(name string, play scenario) (*tape, bool) {
+// start starts a run, or returns the one that goes on. A run goes on when its client leaves: others may watch
+// it. It returns an error when the instance was replaced.
+func (in *instance) start(name string) (*tape, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.ctx.Err() != nil {
-		return nil, false
+	play, ok := scenarios[name]
+	switch {
+	case !ok:
+		return nil, errNoScenario
+	case in.ctx.Err() != nil:
+		return nil, errReset
 	}
-	if t := in.tapes[name]; t != nil && !t.over() {
-		return t, true
+	if t := in.tapes[name]; t != nil {
+		if _, ended, _ := t.since(0); !ended {
+			return t, nil
+		}
 	}
-	in.number = max(in.number+1, time.Now().UnixMicro())
-	t := newTape(in.number)
+	t := newTape(name)
 	in.tapes[name] = t
 	in.runs.Go(func() {
-		defer t.end()
 		ctx, cancel := context.WithTimeoutCause(in.ctx, longestRun, errLong)
 		defer cancel()
-		if err := play(ctx, in, t.send); err != nil {
-			t.send("failed", map[string]string{"error": tell(ctx, name, err)})
-		}
+		t.end(ctx, play(ctx, in, t))
 	})
-	return t, true
+	return t, nil
 }
 
 // last returns the last run of a scenario, or nil.
@@ -245,50 +189,72 @@ func (in *instance) last(name string) *tape {
 	return in.tapes[name]
 }
 
-// lastRuns has the number of the last run of each scenario.
-func (in *instance) lastRuns() map[string]int64 {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	all := make(map[string]int64, len(in.tapes))
-	for name, t := range in.tapes {
-		all[name] = t.run
-	}
-	return all
+// fresh returns a name that nothing had before, also not at an earlier start on the same Redis.
+func fresh(name string) string { return name + "-" + rand.Text()[:10] }
+
+// state answers with how things stand. What needs Redis is missing while it does not answer.
+func (d *demo) state(w http.ResponseWriter, r *http.Request) {
+	reply(w, http.StatusOK, d.instance().state(r.Context()))
 }
 
-// fresh returns a name that no earlier run had, also none of an earlier start on the same Redis.
-func (in *instance) fresh(name string) string {
+// changed answers with the state after a change, unless that failed.
+func (d *demo) changed(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	d.state(w, r)
+}
+
+func (in *instance) state(ctx context.Context) object {
+	runs := map[string]string{} // the last one of each scenario
 	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.number = max(in.number+1, time.Now().UnixMicro())
-	return name + "-" + strconv.FormatInt(in.number, 36)
+	for name, t := range in.tapes {
+		runs[name] = t.run
+	}
+	in.mu.Unlock()
+	state := object{"since": in.since, "up": !in.store.isAway(), "breaker": in.breaker(), "runs": runs}
+	if now, err := in.standing(ctx); err == nil {
+		state["now"] = now
+	}
+	return state
+}
+
+// power is the switch: the form value redis is "off" or "on".
+func (d *demo) power(w http.ResponseWriter, r *http.Request) {
+	turn := map[string]func() error{"off": d.store.takeAway, "on": d.store.giveBack}[r.FormValue("redis")]
+	if turn == nil {
+		http.Error(w, "Say redis=off or redis=on.", http.StatusBadRequest)
+		return
+	}
+	d.changed(w, r, turn())
 }
 
 // reset ends all runs, gives Redis back, deletes all keys, and starts with a new engine.
 func (d *demo) reset(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	err := d.restart(r.Context())
+	d.mu.Unlock()
+	d.changed(w, r, err)
+}
+
+func (d *demo) restart(ctx context.Context) error {
 	old := d.now
 	old.mu.Lock()
 	old.cancel() // under the lock of start: no run starts after this
 	old.mu.Unlock()
 	old.runs.Wait()
-	err := d.store.giveBack()
-	if err == nil {
-		// Reservations and permits of the ended runs are given back now, not into the new keys.
-		drain, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		_ = old.gate.Drain(drain)
-		cancel()
-		err = d.store.clear(r.Context())
-	}
 	d.now = d.newInstance()
-	if err == nil {
-		_, err = d.now.open(r.Context())
+	if err := d.store.giveBack(); err != nil {
+		return err
 	}
-	if err != nil {
-		slog.Warn("demo: reset", "error", err)
-		unavailable(w)
-		return
+	// Reservations and permits of the ended runs are given back now, not into the new keys.
+	drain, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_ = old.gate.Drain(drain)
+	if err := d.store.clear(ctx, "*"); err != nil {
+		return err
 	}
-	reply(w, http.StatusOK, d.now.snapshot(r.Context(), d.store))
+	_, err := d.now.open(ctx)
+	return err
 }

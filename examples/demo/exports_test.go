@@ -16,7 +16,7 @@ import (
 func TestThePageShowsExportsThatRun(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		a := start(t, b, limit.PerMinute(100))
-		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">0</td>`)
+		want(t, send(a, "GET", "/"), 200, `<td data-figure="running">0</td>`)
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan int, 2)
 		for _, user := range []string{"ann", "bob"} {
@@ -28,9 +28,10 @@ func TestThePageShowsExportsThatRun(t *testing.T) {
 			}()
 		}
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			return send(a, "GET", "/exports").Body.String() == `{"max":2,"running":2}`+"\n"
+			now, err := a.standing(t.Context())
+			return err == nil && now.Running == 2
 		}, "two exports run")
-		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">2</td>`)
+		want(t, send(a, "GET", "/"), 200, `<td data-figure="running">2</td>`)
 		refused := send(a, "GET", "/export", "X-User", "cid")
 		want(t, refused, 429, `"reason":"busy"`)
 		if wait := retryAfter(t, refused); wait < time.Second || wait > 10*time.Second {
@@ -40,7 +41,7 @@ func TestThePageShowsExportsThatRun(t *testing.T) {
 		for range 2 {
 			<-ended
 		}
-		want(t, send(a, "GET", "/"), 200, `<td id="exports-running">0</td>`)
+		want(t, send(a, "GET", "/"), 200, `<td data-figure="running">0</td>`)
 		want(t, send(a, "GET", "/export"), 400, "Say who you are")
 	})
 }

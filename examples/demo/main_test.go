@@ -23,11 +23,11 @@ import (
 // expected has the output of each example, in order.
 var expected = []string{
 	`(?s)^HTTP/1.1 429 .*Retry-After: ([1-9]|[1-5][0-9]|60)\r\n.*"reason":"limited"`,
-	`(?s)^HTTP/1.1 201 .*{"poll":"final","user":"alice","choice":"red"}`,
+	`(?s)^HTTP/1.1 201 .*{"choice":"red","poll":"final","user":"alice"}`,
 	`(?s)^HTTP/1.1 409 .*"reason":"duplicate","choices":\["red"\]`,
 	`^{"poll":"final","tally":{"blue":0,"green":0,"red":1}}`,
-	`(?s)^HTTP/1.1 201 .*"reservation":"buyer1\|order-1","state":"sold"}.*` +
-		`HTTP/1.1 201 .*"reservation":"buyer1\|order-1","state":"sold"}`,
+	`(?s)^HTTP/1.1 201 .*"reservation":"buyer1\|order-1","state":"sold".*` +
+		`HTTP/1.1 201 .*"reservation":"buyer1\|order-1","state":"sold"`,
 	`(?s)^HTTP/1.1 409 .*"reason":"duplicate"`,
 	`^ *100 201\n *100 409\n$`,
 	`^{"item":"ticket","stock":100,"left":0,"held":0,"sold":100}`,

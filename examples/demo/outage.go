@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -15,100 +14,53 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// snapshot is how things stand. What needs Redis is null while it does not answer.
-type snapshot struct {
-	Redis   redisState       `json:"redis"`
-	Breaker breakerState     `json:"breaker"`
-	Tally   map[string]int64 `json:"tally"`
-	Sale    *seckill.Status  `json:"sale"`
-	Exports *exportsAnswer   `json:"exports"`
-	Runs    map[string]int64 `json:"runs"` // the number of the last run of each scenario
+// watch is an observer of an engine: it knows the breaker, and tells traces who decided.
+type watch struct {
+	mu      sync.Mutex
+	breaker breakerState // as it was closed the last time
 }
 
-type redisState struct {
-	Switch bool `json:"switch"` // whether the page can take it away
-	Up     bool `json:"up"`     // false: the switch has taken it away
+// breakerState is what the page shows of the breaker.
+type breakerState struct {
+	State  string `json:"state"`   // closed or open
+	OpenMS int64  `json:"open_ms"` // how long it is, or the last time was, open
+	Opened int64  `json:"opened"`  // how often it has opened
 }
 
-func (in *instance) snapshot(ctx context.Context, s *store) snapshot {
-	now := snapshot{Redis: redisState{s.switchable(), !s.isAway()}, Runs: in.lastRuns()}
-	if tally, err := in.votes.Tally(ctx, poll); err == nil {
-		now.Tally = tally
+// Observe implements core.Observer.
+func (w *watch) Observe(ctx context.Context, e core.Event) {
+	if t, ok := ctx.Value(traceKey{}).(*trace); ok && e.Decided() {
+		t.mu.Lock()
+		t.source = e.Source()
+		t.mu.Unlock()
 	}
-	if status, err := in.sale.Status(ctx, item); err == nil {
-		status.Epoch = 0
-		now.Sale = &status
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.Breaker == nil:
+	case e.Breaker.Open:
+		w.breaker.Opened++
+	default:
+		w.breaker.OpenMS = e.Took.Milliseconds()
 	}
-	if e, err := in.exports.Peek(ctx, core.Attempt{}); err == nil {
-		now.Exports = &exportsAnswer{e.Max, e.Held}
+}
+
+// breaker is how the breaker stands. While it is open the engine knows for how long.
+func (in *instance) breaker() breakerState {
+	in.watch.mu.Lock()
+	now := in.watch.breaker
+	now.State = "closed"
+	in.watch.mu.Unlock()
+	for _, b := range in.gate.OpenBreakers() { // one at most: there is one server
+		now.State, now.OpenMS = "open", b.For.Milliseconds()
 	}
-	now.Breaker = in.breaker()
 	return now
 }
 
-// state streams snapshots, two per second, until the client leaves.
-func (d *demo) state(w http.ResponseWriter, r *http.Request) {
-	select {
-	case d.watches <- struct{}{}:
-		defer func() { <-d.watches }()
-	default:
-		w.Header().Set("Retry-After", "10")
-		http.Error(w, "Too many pages watch this demo. Close some.", http.StatusServiceUnavailable)
-		return
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
-	out := newStream(w, cancel)
-	for ctx.Err() == nil {
-		out.send("state", d.instance().snapshot(ctx, d.store))
-		_ = pause(ctx, 500*time.Millisecond) // an error ends the loop
-	}
-}
-
-// power is the switch: the form value redis is "off" or "on".
-func (d *demo) power(w http.ResponseWriter, r *http.Request) {
-	var err error
-	switch r.FormValue("redis") {
-	case "off":
-		err = d.store.takeAway()
-	case "on":
-		err = d.store.giveBack()
-	default:
-		http.Error(w, "Say redis=off or redis=on.", http.StatusBadRequest)
-		return
-	}
-	if errors.Is(err, errNotOurs) {
-		http.Error(w, "Redis runs outside of the demo (REDIS_URL), so the demo does not stop it.",
-			http.StatusConflict)
-		return
-	}
-	if err != nil {
-		slog.Warn("demo: the switch", "error", err)
-		unavailable(w)
-		return
-	}
-	reply(w, http.StatusOK, d.instance().snapshot(r.Context(), d.store))
-}
-
-// trafficCounts is what became of the traffic so far.
-type trafficCounts struct {
-	MS int64 `json:"ms"`
-	// Limit counts the requests under the limit by who decided and how: "redis 200", "local 429".
-	Limit map[string]int `json:"limit"`
-	// Sale counts the orders by status: 503 while the sale is closed for want of a Redis.
-	Sale    map[int]int  `json:"sale"`
-	Up      bool         `json:"up"`
-	Breaker breakerState `json:"breaker"`
-	LastMS  float64      `json:"last_ms"` // how long the last request took
-	// Alone is how many were answered without Redis: the rows "local" of the limit, and 503 of the sale.
-	Alone int `json:"alone"`
-}
-
 // playOutage is the whole story: traffic, and Redis goes away for the middle third of it.
-func playOutage(ctx context.Context, in *instance, send func(string, any)) error {
+func playOutage(ctx context.Context, in *instance, t *tape) error {
 	if !in.store.switchable() {
-		return pageError("Redis runs outside of the demo (REDIS_URL), so the demo does not stop it.")
+		return errNotOurs
 	}
 	third := in.sizes.Traffic / 3
 	away := time.AfterFunc(third, func() { _ = in.store.takeAway() })
@@ -118,80 +70,67 @@ func playOutage(ctx context.Context, in *instance, send func(string, any)) error
 		back.Stop()
 		_ = in.store.giveBack()
 	}()
-	return sendTraffic(ctx, in, send)
+	return sendTraffic(ctx, in, t)
 }
 
 // sendTraffic sends ten requests a second to a limit of five a second, and orders to a sale, while Redis
-// comes and goes. Events: "counts" while it runs, and "done", with trafficCounts.
-func sendTraffic(ctx context.Context, in *instance, send func(string, any)) error {
-	item := in.fresh("traffic")
-	opened := false
-	open := func() error {
-		if opened || in.store.isAway() {
-			return nil
-		}
-		_, err := in.labs.sale.Open(ctx, item, seckill.Sale{Stock: 1_000_000, Hold: time.Minute})
-		opened = err == nil
-		return err
-	}
-	if err := open(); err != nil && !in.store.isAway() { // it was taken away meanwhile
-		return err
-	}
+// comes and goes. Events: "counts" with each request, and "done".
+func sendTraffic(ctx context.Context, in *instance, t *tape) error {
+	item, opened := fresh("traffic"), false
 	defer func() {
 		if !in.store.isAway() {
-			_ = in.labs.sale.Discard(context.WithoutCancel(ctx), item) // else it expires by itself
+			_ = in.orders.Discard(context.WithoutCancel(ctx), item) // else it expires by itself
 		}
 	}()
-	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
-	limited := ratelimit.HTTP(ratelimit.Rule{
-		Guard: in.labs.traffic,
-		Who:   keyfuncs.Const(item),
-	})(http.HandlerFunc(done))
+	done := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	limited := ratelimit.HTTP(ratelimit.Rule{Guard: in.traffic, Who: keyfuncs.Const(item)})(done)
 	order := ratelimit.HTTP(ratelimit.Rule{
-		Guard: in.labs.sale,
+		Guard: in.orders,
 		Who:   keyfuncs.Header("X-User"),
 		What:  keyfuncs.Const(item),
-	})(http.HandlerFunc(done))
+	})(done)
 
-	c := trafficCounts{Limit: map[string]int{}, Sale: map[int]int{}}
+	limit := map[string]int{} // by who decided and the status: "redis 200", "local 429"
+	sale := map[int]int{}     // by status: 503 while it is closed for want of a Redis
+	alone := 0                // answered without Redis
+	counts := object{}
 	begin := time.Now()
 	for n := 0; time.Since(begin) < in.sizes.Traffic; n++ {
-		_ = open() // again and again, while the breaker is open or Redis goes away
+		if !opened && !in.store.isAway() {
+			_, err := in.orders.Open(ctx, item, seckill.Sale{Stock: 1_000_000, Hold: time.Minute})
+			opened = err == nil // else again and again, while the breaker is open
+		}
 		traced, trace := withTrace(ctx)
 		sent := time.Now()
 		status := serve(limited, httptest.NewRequestWithContext(traced, http.MethodGet, "/", nil))
-		c.LastMS = milliseconds(time.Since(sent))
-		trace.mu.Lock()
-		c.Limit[by(trace.source)+" "+strconv.Itoa(status)]++
-		if trace.source == string(core.SourceLocal) {
-			c.Alone++
+		took := time.Since(sent)
+		source := core.Source(trace.decidedBy())
+		if source == core.SourceLocal {
+			alone++
 		}
-		trace.mu.Unlock()
+		if source == core.SourceRemembered {
+			source = "memory" // a refusal by Redis, or by the local limit
+		}
+		limit[string(source)+" "+strconv.Itoa(status)]++
 		if n%2 == 0 {
 			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
-			r.Header.Set("X-User", in.fresh("buyer"))
+			r.Header.Set("X-User", fresh("buyer"))
 			status := serve(order, r)
-			c.Sale[status]++
+			sale[status]++
 			if status == http.StatusServiceUnavailable {
-				c.Alone++
+				alone++
 			}
 		}
-		c.MS, c.Up, c.Breaker = time.Since(begin).Milliseconds(), !in.store.isAway(), in.breaker()
-		send("counts", c)
+		counts = object{"limit": limit, "sale": sale, "alone": alone,
+			"ms": time.Since(begin).Milliseconds(), "last_ms": milliseconds(took),
+			"up": !in.store.isAway(), "breaker": in.breaker()}
+		t.send("counts", counts)
 		if err := pause(ctx, in.sizes.Traffic/150); err != nil {
 			return err
 		}
 	}
-	send("done", c)
+	t.send("done", counts)
 	return nil
-}
-
-// by names who decided: a refusal that the process remembers came from Redis, or from its local limit.
-func by(source string) string {
-	if source == string(core.SourceRemembered) {
-		return "memory"
-	}
-	return source
 }
 
 func serve(h http.Handler, r *http.Request) int {

@@ -5,13 +5,10 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/seckill"
-	"github.com/gatehouse-go/gatehouse/core/semaphore"
 )
 
 //go:embed page.html
@@ -27,86 +24,67 @@ var pageFiles embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// pageInfo is what the page says about the demo. Its figures are those of the server.
-type pageInfo struct {
-	Sizes  sizes
-	Switch bool // whether the page can take Redis away
+// card is a part of a scenario that has others like it beside it.
+type card struct{ ID, Title, Code, Text string }
+
+// pageTexts are what the page says of the parts of scenarios.
+var pageTexts = object{
+	"Lanes": []card{ // limits under attack
+		{"naive", "Naive fixed window", "INCR, PEXPIRE", "The counter starts again in the middle of the burst."},
+		{"bucket", "Token bucket", "limit.NewTokenBucket", "It lets a burst in, and refills while it lasts."},
+		{"sliding", "Sliding window", "limit.NewSlidingWindow",
+			"It looks back from each request, so there is no edge."},
+	},
+	"Polls": []card{ // that the attacker stuffs
+		{"open", "One vote per account", "votes.New", "All bought accounts will count."},
+		{"capped", "With caps per address", "votes.New + limit",
+			"The same attacker, with two more rules around the vote."},
+	},
+	"Stories": []card{ // that are told in steps
+		{ID: "holds", Title: "Tickets on hold", Text: "Kill a worker"},
+		{ID: "semaphore", Title: "A semaphore", Text: "Kill a holder of a permit"},
+		{ID: "lock", Title: "A lock", Text: "Kill the holder of a lock"},
+		{ID: "delay", Title: "A delay queue", Text: "Schedule a task, kill its worker"},
+		{ID: "spend", Title: "Tokens", Text: "Spend tokens"},
+	},
+	"Branches": branches,
+	"Raised":   raisedUnits,
+	"Choices":  choices,
+	"Links": []card{ // to the documents that tell more
+		{Title: "Get started", Text: "getting-started.md"}, {Title: "Rate limits", Text: "guides/rate-limiting.md"},
+		{Title: "Flash sales", Text: "guards/seckill.md"}, {Title: "Waiting room", Text: "guards/waiting-room.md"},
+		{Title: "Budgets", Text: "guards/budget.md"}, {Title: "Votes", Text: "guards/votes.md"},
+		{Title: "Outages", Text: "guides/outages.md"}, {Title: "All guards", Text: "README.md"},
+	},
 }
 
-// The constants of scenarios, for the page.
-func (pageInfo) PageUnits() int            { return pageUnits }
-func (pageInfo) PageWindow() time.Duration { return pageWindow }
-func (pageInfo) TriesPerAddress() int      { return triesPerAddress }
-func (pageInfo) TrafficUnits() int         { return trafficUnits }
-func (pageInfo) Branches() []branch        { return branches }
-
-// Pages are where the documents tell more of what is shown here.
-func (pageInfo) Pages() []struct{ Name, Path string } {
-	return []struct{ Name, Path string }{
-		{"Get started", "docs/getting-started.md"}, {"Rate limits", "docs/guides/rate-limiting.md"},
-		{"Flash sales", "docs/guards/seckill.md"}, {"Waiting room", "docs/guards/waiting-room.md"},
-		{"Budgets", "docs/guards/budget.md"}, {"Votes", "docs/guards/votes.md"},
-		{"Outages", "docs/guides/outages.md"}, {"All guards", "docs/README.md"},
-	}
-}
-
-// TreeButtons are the buttons while the tree of budgets is flooded.
-func (pageInfo) TreeButtons() []struct{ What, Text string } {
-	return []struct{ What, Text string }{
-		{"raise", fmt.Sprintf("Support raises her to %d for an hour", raisedUnits)},
-		{"pause", "Pause her team"},
-		{"all", "All flood"},
-	}
-}
-
-// Visitors is a number as people read it.
-func (p pageInfo) Visitors() string {
-	if n := p.Sizes.Visitors; n >= 1000 {
+// Thousands is a number as people read it.
+func (sizes) Thousands(n int) string {
+	if n >= 1000 {
 		return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 	}
-	return strconv.Itoa(p.Sizes.Visitors)
+	return strconv.Itoa(n)
 }
 
-// Kept is how long a place is kept for who was called: the Grace of the waiting room.
-func (p pageInfo) Kept() time.Duration { return p.Sizes.Poll * 3 / 2 }
+// Kept is how long the place of a visitor who was called is kept: the Grace of the waiting room.
+func (z sizes) Kept() time.Duration { return z.Poll * 3 / 2 }
 
 // RoomTime is about how long a run of the waiting room takes: nobody enters before all have asked.
-func (p pageInfo) RoomTime() time.Duration { return p.Sizes.Lobby + p.Sizes.Doors + 3*p.Sizes.Poll }
-
-type choiceCount struct {
-	Choice string
-	Votes  int64
-}
+func (z sizes) RoomTime() time.Duration { return z.Lobby + z.Doors + 3*z.Poll }
 
 // page shows the page. It does so without a Redis too, since the switch that gives it back is on it: then
 // the status is 503, and figures are missing.
 func (a *app) page(w http.ResponseWriter, r *http.Request) {
-	var data struct {
-		pageInfo
-		Up      bool
-		Tally   []choiceCount
-		Sale    seckill.Status
-		Exports semaphore.State
-	}
-	data.pageInfo = a.info
-	tally, err := a.votes.Tally(r.Context(), poll)
-	if err == nil {
-		data.Sale, err = a.sale.Status(r.Context(), item)
-	}
-	if err == nil {
-		data.Exports, err = a.exports.Peek(r.Context(), core.Attempt{})
-	}
-	data.Up = err == nil
-	for _, choice := range choices {
-		data.Tally = append(data.Tally, choiceCount{choice, tally[choice]})
-	}
+	data := maps.Clone(pageTexts)
+	now, err := a.standing(r.Context())
+	data["Now"], data["Up"], data["Sizes"], data["Switch"] = now, err == nil, a.shown, a.switchable
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, data); err != nil {
 		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)
 		return
 	}
 	pageHeader(w, "text/html; charset=utf-8")
-	if !data.Up {
+	if err != nil {
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

@@ -37,7 +37,7 @@ func TestThePageLoadsNothingFromElsewhere(t *testing.T) {
 // TestThePagesNamesExist: IDs are unique, references lead somewhere, and each button has a scenario.
 func TestThePagesNamesExist(t *testing.T) {
 	a := start(t, redistest.Mini(t), limit.PerMinute(100))
-	a.info.Switch = true
+	a.switchable = true
 	page := send(a, "GET", "/").Body.String()
 	ids := map[string]bool{}
 	for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(page, -1) {

@@ -25,134 +25,105 @@ const (
 	votersPerAddress = 2  // honest people who share a household
 )
 
-// stuffing is the same poll twice: with one vote per account only, and with caps per address around that.
-// examples/recipes/ballots.go has the rules of an application, with the reasons for their order.
-type stuffing struct {
-	open, capped pollApp
-}
-
-type pollApp struct {
+// stuffedPoll is a poll that an attacker with many accounts votes in. examples/recipes/ballots.go has the
+// rules of an application, with the reasons for their order.
+type stuffedPoll struct {
 	votes *votes.Guard
+	name  string
 	http.Handler
+
+	mu       sync.Mutex
+	attacker map[string]int // the answers to the attacker, by status
+	refused  int            // honest votes
 }
 
-func newStuffing(gate *core.Engine, z sizes) stuffing {
-	// A vote that fails gives back what it took, so that a second click does not use up a household's votes.
-	givesBack := func(status int) bool { return status != http.StatusCreated }
-	perAddress := ratelimit.Rule{
-		Guard:  limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(int64(z.PerAddress))),
-		Who:    keyfuncs.IP(),
-		What:   keyfuncs.Param("poll"),
-		Failed: givesBack,
-	}
-	// Tries count whether they are refused or not, so their limit is a middleware around the others.
-	tries := ratelimit.HTTP(ratelimit.Rule{
-		Guard: limit.NewSlidingWindow(gate, "tries-by-address", limit.PerMinute(triesPerAddress)),
-		Who:   keyfuncs.IP(),
-		What:  keyfuncs.Param("poll"),
-	})
-	none := func(h http.Handler) http.Handler { return h }
-	return stuffing{
-		open:   newPollApp(gate, "poll-open", none),
-		capped: newPollApp(gate, "poll-capped", tries, perAddress),
-	}
-}
-
-func newPollApp(gate *core.Engine, name string, around func(http.Handler) http.Handler,
-	caps ...ratelimit.Rule) pollApp {
-	guard := votes.New(gate, name, votes.Options{
+// newStuffedPoll makes a poll with one vote per account and, if it is capped, with caps per address.
+func newStuffedPoll(gate *core.Engine, z sizes, name, kind string) *stuffedPoll {
+	p := &stuffedPoll{name: name, attacker: map[string]int{}}
+	p.votes = votes.New(gate, kind, votes.Options{
 		Poll: votes.Poll{Choices: []string{"red", "blue"}},
 		Keep: raceKeep,
 	})
-	account := ratelimit.Rule{
-		Guard: guard,
+	rules := []ratelimit.Rule{{
+		Guard: p.votes,
 		Who:   keyfuncs.User("uid"),
-		What:  keyfuncs.Param("poll"),
+		What:  keyfuncs.Const(p.name),
 		Which: keyfuncs.Query("choice"),
+	}}
+	tries := func(h http.Handler) http.Handler { return h }
+	if kind == "capped" {
+		perAddress := ratelimit.Rule{
+			Guard: limit.NewSlidingWindow(gate, "votes-by-address", limit.PerDay(int64(z.PerAddress))),
+			Who:   keyfuncs.IP(),
+			What:  keyfuncs.Const(p.name),
+			// A vote that fails gives back what it took, so that a second click does not use up a household's votes.
+			Failed: func(status int) bool { return status != http.StatusCreated },
+		}
+		rules = []ratelimit.Rule{perAddress, rules[0]} // the vote last: what a cap refuses must not touch it
+		// Tries count whether they are refused or not, so their limit is a middleware around the others.
+		tries = ratelimit.HTTP(ratelimit.Rule{
+			Guard: limit.NewSlidingWindow(gate, "tries-by-address", limit.PerMinute(triesPerAddress)),
+			Who:   keyfuncs.IP(),
+			What:  keyfuncs.Const(p.name),
+		})
 	}
-	counted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-	})
-	mux := http.NewServeMux()
-	rules := ratelimit.HTTP(append(caps, account)...) // the vote last: what a cap refuses must not touch it
-	mux.Handle("POST /polls/{poll}/votes", around(withUser(rules(counted))))
-	return pollApp{guard, mux}
-}
-
-// pollCounts is how both polls stand.
-type pollCounts struct {
-	Open   pollSide `json:"open"`
-	Capped pollSide `json:"capped"`
-}
-
-type pollSide struct {
-	Tally map[string]int64 `json:"tally"` // from Redis
-	// Attacker counts the answers to the attacker by status, Refused the honest votes that were refused.
-	Attacker map[string]int `json:"attacker"`
-	Refused  int            `json:"refused"`
-
-	mu *sync.Mutex // of Attacker and Refused
+	counted := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
+	p.Handler = tries(ratelimit.HTTP(rules...)(http.HandlerFunc(counted)))
+	return p
 }
 
 // stuffThePoll lets an attacker with many accounts and some addresses vote for red, while honest people vote
-// for blue, in both polls at the same time. Events: "counts" while it runs, and "done", with pollCounts.
-func stuffThePoll(ctx context.Context, in *instance, send func(string, any)) error {
-	name := in.fresh("poll")
-	open := &pollSide{Attacker: map[string]int{}, mu: new(sync.Mutex)}
-	capped := &pollSide{Attacker: map[string]int{}, mu: new(sync.Mutex)}
-	look := func(ctx context.Context) (c pollCounts, err error) {
-		if c.Open, err = open.look(ctx, in.labs.stuffed.open, name); err == nil {
-			c.Capped, err = capped.look(ctx, in.labs.stuffed.capped, name)
+// for blue, in a poll without caps and in one with them at the same time. Events: "counts" and "done".
+func stuffThePoll(ctx context.Context, in *instance, t *tape) error {
+	worker, z, name := in.store.hire(), in.sizes, fresh("poll")
+	defer worker.kill()
+	// With each command, the Redis inside the process looks at all keys that expire: hundreds make it slow.
+	defer func() { _ = in.store.clear(context.WithoutCancel(ctx), "*"+name+"*") }()
+	open := newStuffedPoll(worker.gate, z, name, "open")
+	capped := newStuffedPoll(worker.gate, z, name, "capped")
+	counts := func(ctx context.Context) (object, error) {
+		a, err := open.counts(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return c, err
+		b, err := capped.counts(ctx)
+		return object{"open": a, "capped": b}, err
 	}
-	return counting(ctx, send, 100*time.Millisecond, look, func() error {
-		seed := rand.Uint64()
-		var both sync.WaitGroup
-		both.Go(func() { open.stuff(ctx, in.labs.stuffed.open, name, in.sizes, seed) })
-		both.Go(func() { capped.stuff(ctx, in.labs.stuffed.capped, name, in.sizes, seed) })
-		both.Wait()
-		return nil
+	order := rand.Perm(z.Tries + z.Honest)
+	return counting(ctx, t, 100*time.Millisecond, counts, func(ctx context.Context) error {
+		return together(ctx, 2*stuffers, 2*len(order), func(ctx context.Context, i int) error {
+			[]*stuffedPoll{open, capped}[i%2].cast(ctx, z, order[i/2])
+			return nil
+		})
 	})
 }
 
-// stuff sends the attacker's tries and the honest votes, mixed, stuffers at a time.
-func (p *pollSide) stuff(ctx context.Context, app pollApp, poll string, z sizes, seed uint64) {
-	order := rand.New(rand.NewPCG(seed, 0)).Perm(z.Tries + z.Honest)
-	together(ctx, stuffers, len(order), func(n int) {
-		if i := order[n]; i < z.Tries {
-			p.count(app.cast(ctx, poll+"/votes?choice=red", fmt.Sprint("bought-", i%z.Accounts),
-				fmt.Sprintf("198.51.100.%d", i%z.Addresses)), false)
-		} else {
-			home := (i - z.Tries) / votersPerAddress
-			p.count(app.cast(ctx, poll+"/votes?choice=blue", fmt.Sprint("person-", i),
-				fmt.Sprintf("100.64.%d.%d", home/256%256, home%256)), true)
-		}
-	})
-}
-
-func (p *pollSide) count(status int, honest bool) {
+// cast sends a vote, as it would come from an address: a try of the attacker, or the vote of a person.
+func (p *stuffedPoll) cast(ctx context.Context, z sizes, i int) {
+	choice, user := "red", fmt.Sprint("bought-", i%z.Accounts)
+	address := fmt.Sprintf("198.51.100.%d", i%z.Addresses)
+	if i >= z.Tries {
+		home := (i - z.Tries) / votersPerAddress
+		choice, user = "blue", fmt.Sprint("person-", i)
+		address = fmt.Sprintf("100.64.%d.%d", home/256, home%256)
+	}
+	ctx = keyfuncs.WithValue(ctx, "uid", user)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/?choice="+choice, nil)
+	r.RemoteAddr = net.JoinHostPort(address, "40000")
+	status := serve(p, r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !honest:
-		p.Attacker[strconv.Itoa(status)]++
+	case choice == "red":
+		p.attacker[strconv.Itoa(status)]++
 	case status != http.StatusCreated:
-		p.Refused++
+		p.refused++
 	}
 }
 
-func (p *pollSide) look(ctx context.Context, app pollApp, poll string) (pollSide, error) {
-	tally, err := app.votes.Tally(ctx, poll)
+func (p *stuffedPoll) counts(ctx context.Context) (object, error) {
+	tally, err := p.votes.Tally(ctx, p.name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return pollSide{Tally: tally, Attacker: maps.Clone(p.Attacker), Refused: p.Refused}, err
-}
-
-// cast makes a request as it would come from an address, and returns the status of the answer.
-func (app pollApp) cast(ctx context.Context, path, user, address string) int {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/polls/"+path, nil)
-	r.RemoteAddr = net.JoinHostPort(address, "40000")
-	r.Header.Set("X-User", user)
-	return serve(app, r)
+	return object{"tally": tally, "attacker": maps.Clone(p.attacker), "refused": p.refused}, err
 }

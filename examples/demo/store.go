@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -24,8 +23,6 @@ type store struct {
 	embedded *miniredis.Miniredis // nil: REDIS_URL's
 	away     bool
 }
-
-var errNotOurs = errors.New("the Redis of REDIS_URL is not the demo's to stop")
 
 // connect makes a client for the Redis at redisURL, or for one inside this process when redisURL is empty.
 // It sends nothing.
@@ -84,18 +81,15 @@ func (s *store) giveBack() error {
 	return nil
 }
 
-// clear deletes all keys of the demo.
-func (s *store) clear(ctx context.Context) error {
-	scan := s.client.Scan(ctx, 0, s.prefix+":*", 500).Iterator()
+// clear deletes the keys of the demo whose names match a pattern.
+func (s *store) clear(ctx context.Context, pattern string) error {
+	scan := s.client.Scan(ctx, 0, s.prefix+":"+pattern, 500).Iterator()
 	for scan.Next(ctx) {
 		if err := s.client.Unlink(ctx, scan.Val()).Err(); err != nil {
-			return fmt.Errorf("delete the keys of the demo: %w", err)
+			return err
 		}
 	}
-	if err := scan.Err(); err != nil {
-		return fmt.Errorf("list the keys of the demo: %w", err)
-	}
-	return nil
+	return scan.Err()
 }
 
 // worker is a process of its own as far as Redis can tell: it has its own connections and its own engine.
