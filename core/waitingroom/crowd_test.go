@@ -257,7 +257,7 @@ func TestLeaversHoldUpNobody(t *testing.T) {
 // Promise: A visitor who asks when told to is not overtaken, except in the time between two polls. A visitor
 // who was away when called is next.
 func TestNobodyWhoAsksIsOvertaken(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		o := Options{Capacity: 20, Poll: 5 * time.Second, Pass: time.Minute, Idle: 20 * time.Second}
 		c := newCrowd(t, b, 2, 0, o)
 		c.stay, c.away, c.leavers = 20*time.Second, 0.02, 0.02

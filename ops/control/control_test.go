@@ -359,7 +359,7 @@ func TestMalformedDecisionsAreIgnored(t *testing.T) {
 
 // TestNamesAreAnyText: braces, bars, 10 kB, no UTF-8.
 func TestNamesAreAnyText(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		one := start(t, b.NewClient(t), b.Prefix, 10*time.Millisecond)
 		two := start(t, b.NewClient(t), b.Prefix, 10*time.Millisecond)
 		for i, text := range guardtest.Hostile {

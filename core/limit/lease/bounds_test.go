@@ -99,7 +99,7 @@ func (c *crowd) wantTaken(t *testing.T) {
 //
 // Promise: A guard with leases keeps 65,536 actors in some 30 MB. Units of an actor that is dropped go back.
 func TestManyActorsTakeABoundedMemory(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		const most = 10 * 64
 		c := newCrowd(b, most)
 		c.come(t, actors("ann", 800), 2)

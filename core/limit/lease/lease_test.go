@@ -277,7 +277,7 @@ func lost(err error) bool { return strings.Contains(err.Error(), "lost by the te
 // Promise: With a lease nobody is refused at 90 % load. At N = 10,000 one process decides 99 % without Redis,
 // sixteen 85 %; at N = 100 none.
 func TestLeasesSpareCalls(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		for _, one := range []struct{ most, processes, calls int64 }{
 			{10_000, 1, 10}, {10_000, 4, 40}, {10_000, 16, 150}, {1_000, 1, 100}, {1_000, 4, 250}, {100, 1, 1000},
 		} {

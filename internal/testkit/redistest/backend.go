@@ -31,7 +31,8 @@ type Backend struct {
 }
 
 // Each runs f in the subtests "redis" and "cluster", one after the other unless
-// f calls t.Parallel; before them in "miniredis", where [AlsoMini] says so.
+// f calls t.Parallel; before them in "miniredis", where [AlsoMini] says so. Under the race detector f runs on
+// the cluster alone: what runs in parallel there is all that runs in parallel with one server, and more.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	warmCluster()
@@ -45,7 +46,9 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	warmCluster()
-	t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
+	if !raced || Soak() {
+		t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
+	}
 	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
 }
 

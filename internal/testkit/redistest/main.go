@@ -25,7 +25,7 @@ import (
 //
 // Tests that call t.Parallel wait rather than compute here, so up to 8 of them run at once on fewer cores;
 // the flag -parallel overrides that. rapid.Check runs 20 cases, 40 where [All] is wanted, and 400 in a [Soak]
-// run; the flag -rapid.checks overrides that.
+// run, and 5 under the race detector; the flag -rapid.checks overrides that.
 func Main(m *testing.M) {
 	shared.underMain.Store(true)
 	if parallel := flag.Lookup("test.parallel"); parallel != nil && runtime.GOMAXPROCS(0) < 8 {
@@ -34,6 +34,8 @@ func Main(m *testing.M) {
 	if checks := flag.Lookup("rapid.checks"); checks != nil {
 		cases := "20"
 		switch {
+		case raced && !Soak():
+			cases = "5"
 		case Soak():
 			cases = "400"
 		case All():
