@@ -355,15 +355,16 @@ func (t *entry) ended(err, cause error, heard func() bool) {
 
 // leave tells the breaker how the call ended.
 func (t *entry) leave() {
-	t.breaker.left(t)
-	t.breaker.tell(t.caller)
-}
-
-func (b *breaker) left(t *entry) {
+	b := t.breaker
 	epoch := b.epoch.Load()
 	if t.outcome == nil && t.epoch == epoch && epoch%2 == 0 && b.failures.Load() == 0 {
 		return // a success in a row of successes
 	}
+	b.left(t)
+	b.tell(t.caller)
+}
+
+func (b *breaker) left(t *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

@@ -127,22 +127,21 @@ func (q *queue[W]) leave() {
 func (q *queue[W]) next() []*queued[W] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.underWay <= batchesMost {
+	if len(q.calls) > 0 && q.underWay <= batchesMost {
 		if calls := q.dequeue(); len(calls) > 0 {
 			return calls
 		}
 	}
 	q.underWay--
-	q.dropIfIdle()
+	if q.unused != nil {
+		q.dropIfIdle()
+	}
 	return nil
 }
 
 // dequeue removes the calls of one batch from those that wait, and drops those whose callers have left. The
 // caller holds mu.
 func (q *queue[W]) dequeue() (calls []*queued[W]) {
-	if len(q.calls) == 0 {
-		return nil
-	}
 	f, n := &batch{}, 0
 	for _, c := range q.calls {
 		if len(calls) == batchMost {
