@@ -97,6 +97,7 @@ var scenarios = map[string]scenario{
 	"poll":      stuffThePoll,
 	"traffic":   sendTraffic,
 	"outage":    playOutage,
+	"limit":     askLimit,
 	"holds":     told(killTheCashier),
 	"semaphore": told(killAPermitHolder),
 	"lock":      told(killALockHolder),
@@ -115,9 +116,8 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 	}
 	s.client.AddHook(tracer{})
 	d.HandleFunc("POST /scenarios/{scenario}", d.run)
-	d.HandleFunc("GET /scenarios/{scenario}", d.watchRun)
+	d.HandleFunc("GET /scenarios/{scenario}", d.run)
 	d.HandleFunc("POST /scenarios/{scenario}/{button}", d.press)
-	d.HandleFunc("POST /limit", d.limit)
 	d.HandleFunc("POST /redis", d.power)
 	d.HandleFunc("POST /reset", d.reset)
 	d.HandleFunc("GET /state", d.state)
@@ -182,11 +182,14 @@ func (in *instance) start(name string) (*tape, error) {
 	return t, nil
 }
 
-// last returns the last run of a scenario, or nil.
-func (in *instance) last(name string) *tape {
+// last returns the last run of a scenario.
+func (in *instance) last(name string) (*tape, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.tapes[name]
+	if t := in.tapes[name]; t != nil {
+		return t, nil
+	}
+	return nil, errNotRun
 }
 
 // fresh returns a name that nothing had before, also not at an earlier start on the same Redis.

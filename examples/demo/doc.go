@@ -10,13 +10,12 @@
 //
 // # What the server measures
 //
-// The page counts nothing: each number on it comes from the server, in the answer to POST /limit, in GET
-// /state, or in the events of POST /scenarios/NAME, a line of JSON each: {"event": …, "data": …}. A run sends
-// its events while it goes on, and ends with "done", or with "failed" and the text {"error": …}. A run is the
-// server's, not a tab's: it lasts a minute at most, and goes on when its client leaves. POST starts a run, or
-// joins the one that goes on. GET watches the last one. Both send its events from the first one on, and the
-// state has the names of the last runs, so all tabs show the same. The first page that sees no attack starts
-// one.
+// The page counts nothing: each number on it comes from the server, in GET /state, or in the events of
+// POST /scenarios/NAME, a line of JSON each: {"event": …, "data": …}. A run sends its events while it goes
+// on, and ends with "done", or with "failed" and the text {"error": …}. A run is the server's, not a tab's:
+// it lasts a minute at most, and goes on when its client leaves. POST starts a run, or joins the one that
+// goes on. GET watches the last one. Both send its events from the first one on, and the state has the names
+// of the last runs, so all tabs show the same. The first page that sees no attack starts one.
 //
 //	NAME       events        data
 //	attack     counts, done  per limit: the requests that are new, by when they were sent; most admitted in any
@@ -29,6 +28,7 @@
 //	poll       counts, done  tallies by Redis; answers to the attacker by status
 //	traffic    counts, done  who decided, statuses, the breaker
 //	outage     the same, and Redis goes away for the middle third
+//	limit      done          the answer to one request, what it means, and the script that ran
 //	holds      step, done    left, held, sold while a dead worker's holds run out
 //	semaphore  step, done    held, max
 //	lock       step, done    fences

@@ -17,21 +17,20 @@ import (
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
 )
 
-// limit sends a request through a limit, as from the address of the client. It reports the answer, what it
-// means, who decided, and the scripts that ran: none where the process decided.
-func (d *demo) limit(w http.ResponseWriter, r *http.Request) {
-	in := d.instance()
+// askLimit sends a request through a limit. Event: "done", with the answer, what it means, who decided, and
+// the scripts that ran: none where the process decided.
+func askLimit(ctx context.Context, in *instance, t *tape) error {
 	guarded := ratelimit.HTTP(ratelimit.Rule{Guard: in.explained, Who: keyfuncs.IP()})
-	ctx, trace := withTrace(r.Context())
-	sent := httptest.NewRequestWithContext(ctx, http.MethodGet, "/limited", nil)
-	sent.RemoteAddr = r.RemoteAddr
-	answer := httptest.NewRecorder()
-	guarded(http.HandlerFunc(in.hello)).ServeHTTP(answer, sent)
+	ctx, trace := withTrace(ctx)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/limited", nil)
+	r.RemoteAddr = "127.0.0.1:40000"
+	w := httptest.NewRecorder()
+	guarded(http.HandlerFunc(in.hello)).ServeHTTP(w, r)
 	trace.mu.Lock()
 	defer trace.mu.Unlock()
-	reply(w, http.StatusOK, object{"status": answer.Code, "text": http.StatusText(answer.Code),
-		"fields": explain(answer.Header()), "body": strings.TrimSpace(answer.Body.String()),
-		"source": trace.source, "calls": trace.calls})
+	t.send("done", object{"status": w.Code, "text": http.StatusText(w.Code), "fields": explain(w.Header()),
+		"body": strings.TrimSpace(w.Body.String()), "source": trace.source, "calls": trace.calls})
+	return nil
 }
 
 // meanings are those of the header fields and of their parameters. # stands for the value.

@@ -83,7 +83,8 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)
 		return
 	}
-	pageHeader(w, "text/html; charset=utf-8")
+	pageHeader(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -93,23 +94,11 @@ func (a *app) page(w http.ResponseWriter, r *http.Request) {
 
 // pageFile serves the style and the script of the page.
 func pageFile(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("file")
-	text, err := pageFiles.ReadFile(name)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
-	kind := "text/css; charset=utf-8"
-	if name == "page.js" {
-		kind = "text/javascript; charset=utf-8"
-	}
-	pageHeader(w, kind)
-	_, _ = w.Write(text) // fails only when the client is gone
+	pageHeader(w.Header())
+	http.ServeFileFS(w, r, pageFiles, r.PathValue("file"))
 }
 
-func pageHeader(w http.ResponseWriter, contentType string) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
+func pageHeader(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")

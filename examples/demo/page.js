@@ -58,8 +58,6 @@ async function ask(path, options) {
   throw new Error(answer ? (await answer.text()).trim() : "The server did not answer.");
 }
 
-const post = (path, fields) => ask(path, { method: "POST", body: new URLSearchParams(fields) });
-
 // events reads the lines of an answer while they come.
 async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -410,16 +408,6 @@ function showTraffic(data, event) {
   return up ? "Redis answers: the limit counts there, and the sale is open." : "Redis is away.";
 }
 
-// shows has what begins a run, and returns what shows its events. That returns what the status says, if
-// anything.
-const startTraffic = () => (drawLine(""), showTraffic);
-const shows = {
-  attack: () => (all("[data-lane]").forEach(drawLane), showAttack),
-  sale: () => showRace, "sale-same": () => showSameOrders,
-  room: () => (drawRoom(), showRoom),
-  budgets: () => showTree, poll: () => showPolls, traffic: startTraffic, outage: startTraffic,
-};
-
 // The limit.
 
 const sources = {
@@ -430,24 +418,15 @@ const sources = {
 };
 const terms = (name, ...values) => [element("dt", name), ...values.map(value => element("dd", ...[value].flat()))];
 
-async function showLimit() {
-  const section = byID("limit");
-  section.dataset.state = "running";
-  try {
-    const data = await (await post("/limit")).json();
-    say("limit-status", `${data.status} ${data.text}`);
-    byID("limit-fields").replaceChildren(...data.fields.flatMap(({ name, value, parts }) => terms(
-      `${name}: ${value}`, ...parts.map(([part, meaning]) => [element("code", part), " " + meaning]))));
-    say("limit-body", data.body);
-    say("limit-source", sources[data.source] ?? data.source);
-    byID("limit-calls").replaceChildren(...data.calls.map(showCall));
-    byID("limit-answer").hidden = false;
-    section.dataset.source = data.source;
-    section.dataset.state = "done";
-  } catch (error) {
-    say("limit-status", error.message);
-    section.dataset.state = "failed";
-  }
+function showLimit(data) {
+  byID("limit-fields").replaceChildren(...data.fields.flatMap(({ name, value, parts }) => terms(
+    `${name}: ${value}`, ...parts.map(([part, meaning]) => [element("code", part), " " + meaning]))));
+  say("limit-body", data.body);
+  say("limit-source", sources[data.source] ?? data.source);
+  byID("limit-calls").replaceChildren(...data.calls.map(showCall));
+  byID("limit-answer").hidden = false;
+  byID("limit").dataset.source = data.source;
+  return `${data.status} ${data.text}`;
 }
 
 function showCall(call) {
@@ -463,6 +442,17 @@ function showCall(call) {
   return div;
 }
 
+// shows has what begins a run, and returns what shows its events. That returns what the status says, if
+// anything.
+const startTraffic = () => (drawLine(""), showTraffic);
+const shows = {
+  attack: () => (all("[data-lane]").forEach(drawLane), showAttack),
+  sale: () => showRace, "sale-same": () => showSameOrders,
+  room: () => (drawRoom(), showRoom),
+  budgets: () => showTree, poll: () => showPolls, limit: () => showLimit,
+  traffic: startTraffic, outage: startTraffic,
+};
+
 // Buttons.
 
 function onClick(buttons, act) {
@@ -472,7 +462,8 @@ function onClick(buttons, act) {
 // change posts what a button changes, and shows the state after it.
 async function change(path, fields, status) {
   try {
-    showState(await (await post(path, fields)).json());
+    const answer = await ask(path, { method: "POST", body: new URLSearchParams(fields) });
+    showState(await answer.json());
     return true;
   } catch (error) {
     say(status, error.message);
@@ -480,7 +471,6 @@ async function change(path, fields, status) {
 }
 
 onClick(all("[data-run]"), button => play(button));
-onClick(all("#limit-run"), showLimit);
 onClick(all("[data-during]"), button => { // it changes the run that goes on
   if (button.getAttribute("aria-disabled") === "true") return;
   const on = button.getAttribute("aria-pressed") !== "true";

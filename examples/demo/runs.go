@@ -49,6 +49,17 @@ func (t *tape) send(event string, data any) {
 // buttons lets the page change the run that goes on.
 func (t *tape) buttons(p press) { t.change(func() { t.press = p }) }
 
+// push pushes one of them.
+func (t *tape) push(ctx context.Context, button string, on bool) error {
+	t.mu.Lock()
+	press := t.press
+	t.mu.Unlock()
+	if press == nil {
+		return errNotRunning
+	}
+	return press(ctx, button, on)
+}
+
 // end keeps how a run has ended. The cause of an error that is not for the page is for the log.
 func (t *tape) end(ctx context.Context, err error) {
 	say := errRedis
@@ -100,10 +111,14 @@ func (t *tape) follow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run starts a scenario, unless it runs already, and answers with the events of its run: from the first one
-// on, so that all tabs see the same.
+// run answers with the events of a run from the first one on, so that all tabs see the same. POST starts it,
+// unless it goes on. GET watches the last one.
 func (d *demo) run(w http.ResponseWriter, r *http.Request) {
-	t, err := d.instance().start(r.PathValue("scenario"))
+	find := d.instance().last
+	if r.Method == http.MethodPost {
+		find = d.instance().start
+	}
+	t, err := find(r.PathValue("scenario"))
 	if err != nil {
 		fail(w, err)
 		return
@@ -111,29 +126,13 @@ func (d *demo) run(w http.ResponseWriter, r *http.Request) {
 	t.follow(w, r)
 }
 
-// watchRun answers with the events of the last run of a scenario.
-func (d *demo) watchRun(w http.ResponseWriter, r *http.Request) {
-	t := d.instance().last(r.PathValue("scenario"))
-	if t == nil {
-		http.Error(w, "This has not run yet.", http.StatusNotFound)
-		return
-	}
-	t.follow(w, r)
-}
-
 // press is a button of the page, for the run that goes on.
 func (d *demo) press(w http.ResponseWriter, r *http.Request) {
-	press := press(nil)
-	if t := d.instance().last(r.PathValue("scenario")); t != nil {
-		t.mu.Lock()
-		press = t.press
-		t.mu.Unlock()
+	t, err := d.instance().last(r.PathValue("scenario"))
+	if err == nil {
+		err = t.push(r.Context(), r.PathValue("button"), r.FormValue("on") == "true")
 	}
-	if press == nil {
-		fail(w, errNotRunning)
-		return
-	}
-	d.changed(w, r, press(r.Context(), r.PathValue("button"), r.FormValue("on") == "true"))
+	d.changed(w, r, err)
 }
 
 // pageError is an error whose text is for the page.
@@ -143,6 +142,7 @@ func (e pageError) Error() string { return string(e) }
 
 const (
 	errNoScenario = pageError("There is no such scenario.")
+	errNotRun     = pageError("This has not run yet.")
 	errReset      = pageError("The demo was reset while this ran.")
 	errNoRace     = pageError("There are no orders to send again: run the sale first.")
 	errLong       = pageError("This took longer than a minute, and was ended.")

@@ -189,13 +189,15 @@ func (b *tab) steps(section, figure string) []string {
 }
 
 // besideEachOther is how many scenarios TestDemo plays at a time: most of the time they wait.
-const besideEachOther = 3
+const besideEachOther = 4
 
 // TestDemo plays each scenario of examples/demo on its page.
 func TestDemo(t *testing.T) {
 	program := buildDemo(t)
-	first := startDemo(t, program)
+	// What is timed, and the crowd of 10,000, have the machine for themselves.
+	first, second := startDemo(t, program), startDemo(t, program)
 	t.Run("ThePageBeforeAnything", func(t *testing.T) { demoAtFirst(t, first) })
+	t.Run("ACrowdComes", func(t *testing.T) { demoRoom(t, second) })
 	var all sync.WaitGroup
 	defer all.Wait()
 	slots := make(chan struct{}, besideEachOther)
@@ -203,7 +205,6 @@ func TestDemo(t *testing.T) {
 		name string
 		test func(t *testing.T, address string)
 	}{
-		{"ACrowdComes", demoRoom},
 		{"OneUserFloods", demoTree},
 		{"RedisGoesAndComesBack", demoOutage},
 		{"AttackAndSale", demoAttackAndSale},
