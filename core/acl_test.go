@@ -427,11 +427,6 @@ func everyOperation(r *aclRun) {
 		}})
 	acme := core.Attempt{Actor: "acme"}
 	r.must(calls.Refund(r.ctx, r.check(calls, acme)))
-	r.must(calls.Pause(r.ctx, acme, time.Time{}, "ops", ""))
-	_, err = calls.Overrides(r.ctx, acme)
-	r.must(err)
-	_, err = calls.Audit(r.ctx, acme)
-	r.must(err)
 	_, err = calls.Ended(r.ctx, acme)
 	r.must(err)
 	_, _, err = calls.Export(r.ctx, acme, 0)
@@ -443,10 +438,15 @@ func everyOperation(r *aclRun) {
 	defer cancel()
 	desk := control.New(ctx, r.gate, "desk")
 	r.must(desk.Decide(r.ctx, control.Decision{Kind: control.List, Name: "l", Of: "x", Value: "in"}, "ops", ""))
-	_, err = desk.Decided(r.ctx)
-	r.must(err)
-	_, err = desk.Audit(r.ctx)
-	r.must(err)
+	desk.Budget(calls)
+	paused := control.Decision{Kind: control.Pause, Name: "calls", Of: "acme", Value: "on"}
+	r.must(desk.Decide(r.ctx, paused, "ops", ""))
+	for _, about := range []control.Decision{{}, paused} {
+		_, err = desk.Decided(r.ctx, about)
+		r.must(err)
+		_, err = desk.Audit(r.ctx, about)
+		r.must(err)
+	}
 	lost := redis.Cmdable(r.admin(0))
 	if r.moves != nil {
 		lost = r.moves.Client(r.t)

@@ -53,7 +53,7 @@ type Event struct {
 	//	open confirm cancel sweep status restock close verify repair discard events outbox    seckill
 	//	create refund verify            redpacket
 	//	peek set_capacity pause close open leave    waitingroom
-	//	refund spend peek override pause resume overrides audit export ended restore budget
+	//	refund spend peek export ended restore    budget
 	//	decide withdraw decided audit    package control
 	//	breaker                        see Breaker
 	//	refuse                         see Key

@@ -216,9 +216,11 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 			return []budget.Limit{{Max: 9, Window: time.Hour}, {Max: 9, Period: period.Daily(time.UTC)}}, nil
 		}})
 	check(api, core.Attempt{Actor: budget.Path("acme", "ann")})
-	must(api.Pause(ctx, core.Attempt{Actor: "acme"}, time.Time{}, "sue", ""))
 
 	desk := control.New(ctx, gate, "desk")
+	desk.Budget(api)
+	paused := control.Decision{Kind: control.Pause, Name: "tenants", Of: "acme", Value: "on"}
+	must(desk.Decide(ctx, paused, "sue", ""))
 	entry := control.Decision{Kind: control.List, Name: "blocked", Of: "Ann ü", Value: "in"}
 	must(desk.Decide(ctx, entry, "sue", ""))
 

@@ -31,6 +31,13 @@ func budgets(p *pair) {
 				return limits[budget.Path(path...)], nil
 			}})
 	})
+	ended, end := context.WithCancel(p.ctx)
+	end() // nobody follows
+	var desks [2]*control.Desk
+	for i := range g {
+		desks[i] = control.New(ended, g[i].Engine(), "desk")
+		desks[i].Budget(g[i])
+	}
 	of := func(user string) core.Attempt { return core.Attempt{Actor: budget.Path("acme", user)} }
 	used := func(i int, user string) (all []int64) {
 		figures, err := g[i].Usage(p.ctx, of(user))
@@ -65,12 +72,13 @@ func budgets(p *pair) {
 	agree("after a refund and a charge", "bob", 11, 11, 5)
 	for i := range g {
 		until := p.clock.Now().Add(3 * time.Hour)
-		p.must("pause", g[i].Pause(p.ctx, core.Attempt{Actor: budget.Path("acme")}, time.Time{}, "sue", ""))
+		x := control.Decision{Kind: control.Pause, Name: "api", Of: "acme", Value: "on"}
+		p.must("pause", desks[i].Decide(p.ctx, x, "sue", ""))
 		p.check("paused", g[1-i], of("cid"), budget.ReasonPaused)
-		p.must("resume", g[1-i].Resume(p.ctx, core.Attempt{Actor: budget.Path("acme")}, "sue", ""))
+		p.must("resume", desks[1-i].Withdraw(p.ctx, x, "sue", ""))
 		p.check("full", g[i], of("cid"), core.ReasonLimited)
-		p.must("override", g[i].Override(p.ctx, of("cid"), []budget.Limit{{Max: 2, Window: time.Hour}}, until,
-			"sue", ""))
+		x = control.Decision{Kind: control.Budget, Name: "api", Of: of("cid").Actor, Value: "2/h", Until: until}
+		p.must("override", desks[i].Decide(p.ctx, x, "sue", ""))
 		p.clock.Advance(2 * time.Hour)
 		p.check("what an operator allows", g[1-i], of("cid"), core.ReasonOK)
 		p.check("what an operator allows", g[i], of("cid"), core.ReasonOK)
@@ -84,9 +92,9 @@ func budgets(p *pair) {
 	}
 	p.is("both see what was restored", used(1, "bob")[1], before+7)
 	p.clock.Advance(40 * 24 * time.Hour)
-	ended, err := g[1].Ended(p.ctx, core.Attempt{Actor: budget.Path("acme")})
+	finals, err := g[1].Ended(p.ctx, core.Attempt{Actor: budget.Path("acme")})
 	p.must("ended", err)
-	p.is("ended", ended, 1)
+	p.is("ended", finals, 1)
 	for i := range g {
 		rows, _, err := g[i].Export(p.ctx, core.Attempt{Actor: budget.Path("acme")}, 0)
 		p.must("export", err)
@@ -165,7 +173,7 @@ func desks(p *pair) {
 		decide(1-i, "dan", "9/h")
 		obeys(1-i, "ann", 101)
 		obeys(1-i, "cid", 8)
-		all, err := g[i].Decided(p.ctx)
+		all, err := g[i].Decided(p.ctx, control.Decision{})
 		p.must("decided", err)
 		p.is("decided", len(all), 4)
 		p.clock.Advance(time.Second)

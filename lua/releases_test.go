@@ -330,7 +330,7 @@ var mutations = []mutation{
 	{"lock", "the fence of another member", "semaphore/*", []string{"'')", "'#')"}},
 	{"delay queue", "a state renamed", "delay/*", []string{"'r'", "'w'"}},
 	{"budget", "a field renamed", "budget/*", []string{"'p'", "'q'"}},
-	{"desk", "another field of the version", "control/*", []string{"'='", "'#'"}},
+	{"desk", "another field of the version", "control/*", []string{"'@'", "'#'"}},
 	{"waiting room", "a field renamed", "waitingroom/*", []string{"'base'", "'born'"}},
 }
 

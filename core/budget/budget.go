@@ -22,12 +22,11 @@ var (
 	refundScript  = script.New("budget_refund", lua.Source("budget/refund"), script.Idempotent)
 	endedScript   = script.New("budget_ended", lua.Source("budget/ended"), script.Idempotent)
 	restoreScript = script.New("budget_restore", lua.Source("budget/restore"), script.AtMostOnce)
-	setScript     = script.New("control_set", lua.Source("control/set"), script.AtMostOnce)
 )
 
 // The reasons that only budgets have.
 const (
-	// ReasonPaused: an operator has paused a node of the path: see [Guard.Pause].
+	// ReasonPaused: an operator has paused a node of the path: see package control.
 	ReasonPaused core.Reason = "paused"
 	// ReasonUnknown: the application does not know a node of the path: see [ErrUnknown].
 	ReasonUnknown core.Reason = "unknown"
@@ -145,7 +144,7 @@ func New(e *core.Engine, name string, options Options) *Guard {
 	if options.Keep == 0 {
 		options.Keep = kit.MaxTTL
 	}
-	base := kit.Register(e, "budget", name, checkScript, refundScript, endedScript, restoreScript, setScript)
+	base := kit.Register(e, "budget", name, checkScript, refundScript, endedScript, restoreScript)
 	return &Guard{base, options}
 }
 
@@ -294,15 +293,7 @@ func (n *node) arguments(milli int64) (windows, in string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		in = fmt.Sprintf("%d %d %d %d", l.Max, l.hard(), span.Begins, span.Ends)
+		in = fmt.Sprintf("%d %d %d %d", l.Max, l.Overage, span.Begins, span.Ends)
 	}
 	return windows, in, nil
-}
-
-// hard returns the hard end of the limit of a period, or -1 if there is none.
-func (l Limit) hard() int64 {
-	if l.Overage == Metered {
-		return -1
-	}
-	return l.Max + l.Max/100*int64(l.Overage) + l.Max%100*int64(l.Overage)/100
 }

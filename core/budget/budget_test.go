@@ -1,9 +1,11 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // plan knows the limits of nodes, by their paths; others have none.
@@ -202,6 +205,19 @@ func TestPeriodsOfABill(t *testing.T) {
 	})
 }
 
+// TestTheOverageOfALargeMaxIsExact: the product of Max and percent is more than a script can count with.
+func TestTheOverageOfALargeMaxIsExact(t *testing.T) {
+	p, most := plan{}, int64(core.MaxAmount/16)
+	g, _ := newBudget(t, redistest.Single(t), p)
+	for over, want := range map[Overage]int64{Hard: most, Metered: most, UpTo(1): 568579452955524,
+		UpTo(33): 748723438050343, UpTo(1000): 6192449487634421} {
+		p["acme"] = monthly(most, over)
+		if figures, err := g.Usage(t.Context(), of(1, "acme")); err != nil || figures[0].Max != want {
+			t.Errorf("%d percent: %+v, %v, want %d", over, figures, err, want)
+		}
+	}
+}
+
 // TestAlertsComeOncePerPeriod at 80 and 100 percent.
 //
 // Promise: Alerts come once per node, period, Max and percentage, unless their reply is lost. Redis remembers
@@ -230,55 +246,133 @@ func TestAlertsComeOncePerPeriod(t *testing.T) {
 	})
 }
 
+// deskOf returns a desk that has bound a budget. It decides, and need not follow.
+func deskOf(t *testing.T, g *Guard) *control.Desk {
+	t.Helper()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	desk := control.New(ended, g.Engine(), "desk")
+	desk.Budget(g)
+	return desk
+}
+
 // TestEveryProcessObeysWithItsNextCall: overrides, pauses, and their ends.
 //
 // Promise: Each process obeys overrides and pauses with its next call. They end by themselves.
 func TestEveryProcessObeysWithItsNextCall(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := plan{"acme": append(hourly(1), monthly(5, Hard)...), "acme|dev|ann": hourly(9)}
+		p := plan{"acme": append(hourly(1), monthly(9, Hard)...), "acme|dev|ann": hourly(9)}
 		g, clock := newBudget(t, b, p)
 		other := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "api", g.options) // in another process
-		acme, ann := of(1, "acme"), of(1, "acme", "dev", "ann")
-		must := func(err error) {
+		desk := deskOf(t, g)
+		limits := control.Decision{Kind: control.Budget, Name: "api", Of: "acme"}
+		pause := control.Decision{Kind: control.Pause, Name: "api", Of: "acme", Value: "on"}
+		decide := func(x control.Decision, value string, after time.Duration) {
 			t.Helper()
-			if err != nil {
+			if x.Value = cmp.Or(value, x.Value); after > 0 {
+				x.Until = clock.Now().Add(after)
+			}
+			if err := desk.Decide(t.Context(), x, "sue", "launch"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		withdraw := func(x control.Decision) {
+			t.Helper()
+			if err := desk.Withdraw(t.Context(), x, "sue", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		check := func(want core.Reason) core.Decision {
 			t.Helper()
-			d := guardtest.Check(t, other, ann)
+			d := guardtest.Check(t, other, of(1, "acme", "dev", "ann"))
 			guardtest.WantReason(t, d, want)
 			return d
 		}
+		decided := func(want ...control.Decision) {
+			t.Helper()
+			all, err := desk.Decided(t.Context(), control.Decision{Kind: control.Pause, Name: "api", Of: "acme|x"})
+			for i := range all {
+				all[i].Until = time.Time{}
+			}
+			if err != nil || !slices.Equal(all, want) {
+				t.Errorf("decided are %+v, %v, want %+v", all, err, want)
+			}
+		}
 		check(core.ReasonOK)
 		check(core.ReasonLimited)
-		must(g.Override(t.Context(), acme, []Limit{{Max: 3, Window: time.Hour}}, clock.Now().Add(time.Minute),
-			"sue", "launch"))
+		decide(limits, "3/h", time.Minute)
 		check(core.ReasonOK)
-		if all, err := g.Overrides(t.Context(), ann); err != nil || len(all) != 1 || all[0].Limits[0].Max != 3 {
-			t.Errorf("decided are %+v, %v", all, err)
-		}
-		must(g.Pause(t.Context(), of(1, "acme", "dev"), clock.Now().Add(30*time.Second), "sue", "abuse"))
+		team := pause
+		team.Of = "acme|dev"
+		decide(team, "", 30*time.Second)
 		if d := check(ReasonPaused); d.RetryAfter != 30*time.Second {
 			t.Errorf("paused for %v, want 30s", d.RetryAfter)
 		}
+		limits.Value = "3/h"
+		decided(limits, team)
 		clock.Advance(30 * time.Second)
 		check(core.ReasonOK)
+		decided(limits)
 		clock.Advance(30 * time.Second)
 		check(core.ReasonLimited) // the override is over
-		must(g.Pause(t.Context(), acme, time.Time{}, "sue", "unpaid"))
+		decide(pause, "", 0)
 		clock.Advance(2 * time.Hour)
 		check(ReasonPaused)
-		must(g.Resume(t.Context(), acme, "sue", "paid"))
+		decide(limits, "4/period, 99/h", 0) // which does not end the pause
+		check(ReasonPaused)
+		withdraw(pause)
+		clock.Advance(-time.Hour) // what was withdrawn stays so, when the clock is set back
 		check(core.ReasonOK)
-		must(g.Override(t.Context(), acme, []Limit{{Max: 4}, {Max: 99, Window: time.Hour}}, time.Time{}, "sue", ""))
 		check(core.ReasonQuota)
-		must(g.Override(t.Context(), acme, nil, time.Time{}, "sue", ""))
+		decide(limits, "4 per period", 0) // in place of both
+		clock.Advance(time.Hour)
+		check(core.ReasonQuota)
+		withdraw(limits)
+		check(core.ReasonOK)
+		withdraw(limits) // told twice
 		check(core.ReasonLimited)
-		if all, err := g.Audit(t.Context(), acme); err != nil || len(all) != 6 || all[0].Who != "sue" ||
-			all[0].Why != "launch" || Path(all[0].Path...) != "acme" {
+		decided()
+		all, err := desk.Audit(t.Context(), limits)
+		if err != nil || len(all) != 8 || all[0].Who != "sue" || all[0].Why != "launch" ||
+			all[1].Of != "acme|dev" || all[2].Kind != control.Pause || all[3].Value != "4/period, 99/h" ||
+			all[7].Value != "" {
 			t.Errorf("the audit has %+v, %v", all, err)
+		}
+	})
+}
+
+// TestDecisionsAboutNodesOfAnyName: of braces, bars, 10 kB; and those of one Resource say nothing of another.
+func TestDecisionsAboutNodesOfAnyName(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g, _ := newBudget(t, b, plan{})
+		desk := deskOf(t, g)
+		guardtest.WantPanic(t, "bind each once", func() { desk.Budget(g) })
+		for _, text := range guardtest.Hostile {
+			if text == "" {
+				continue
+			}
+			x := control.Decision{Kind: control.Pause, Name: "api", Of: Path(text, "", text), Resource: text,
+				Value: "on"}
+			a := core.Attempt{Actor: x.Of, Resource: text, Cost: 1}
+			if err := desk.Decide(t.Context(), x, "sue", text); err != nil {
+				t.Fatal(err)
+			}
+			guardtest.WantReason(t, guardtest.Check(t, g, a), ReasonPaused)
+			for _, other := range []core.Attempt{{Actor: x.Of, Cost: 1},
+				{Actor: Path(text, text, text), Resource: text, Cost: 1}} {
+				guardtest.WantReason(t, guardtest.Check(t, g, other), core.ReasonOK)
+			}
+			if all, err := desk.Decided(t.Context(), x); err != nil || len(all) != 1 || all[0] != x {
+				t.Errorf("%.40q: decided are %+v, %v", text, all, err)
+			}
+			audit, err := desk.Audit(t.Context(), x)
+			if err != nil || len(audit) != 1 || audit[0].Decision != x || audit[0].Why != text {
+				t.Errorf("%.40q: the audit has %+v, %v", text, audit, err)
+			}
+			if err := desk.Withdraw(t.Context(), x, "sue", ""); err != nil {
+				t.Fatal(err)
+			}
+			guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK)
 		}
 	})
 }
@@ -301,24 +395,35 @@ func TestAPathWithoutLimitsRaisesNoAlert(t *testing.T) {
 func TestMistakesOfOperatorsAreTold(t *testing.T) {
 	b := redistest.Single(t)
 	g, clock := newBudget(t, b, plan{"acme": {hourly(5)[0], monthly(9, Hard)[0]}, "acme|dev": hourly(3)})
-	acme, never := of(1, "acme"), time.Time{}
-	for want, err := range map[string]error{
-		"the node has no limit per 1m: it has [5/1h 9/period]": g.Override(t.Context(), acme,
-			[]Limit{{Max: 9, Window: time.Minute}}, never, "sue", ""),
-		"unknown path":  g.Override(t.Context(), of(1, "stranger"), hourly(9), never, "sue", ""),
-		"until is over": g.Pause(t.Context(), acme, clock.Now(), "sue", ""),
-		"say who":       g.Pause(t.Context(), acme, never, "", ""),
+	desk := deskOf(t, g)
+	about := func(kind, of, value string) control.Decision {
+		return control.Decision{Kind: kind, Name: "api", Of: of, Value: value}
+	}
+	for want, x := range map[string]control.Decision{
+		"the node has no limit per 1m: it has [5/1h 9/period]": about(control.Budget, "acme", "9/min"),
+		"unknown path":          about(control.Budget, "stranger", "9/h"),
+		"is no path":            about(control.Pause, "|ann", "on"),
+		"a pause is on":         about(control.Pause, "acme", "off"),
+		"no budget named \"x\"": {Kind: control.Pause, Name: "x", Of: "acme", Value: "on"},
+		"only budgets have one": {Kind: control.Limits, Name: "x", Resource: "y", Value: "1/h"},
+		"until is over":         {Kind: control.Pause, Name: "api", Of: "acme", Value: "on", Until: clock.Now()},
 	} {
-		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if err := desk.Decide(t.Context(), x, "sue", ""); !errors.Is(err, core.ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	for text, want := range map[string]string{"": "[]", "5000/1m, 9/period": "[5000/1m 9/period]", "5": "5",
-		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": "[5000/1m 9/period]",
-		"7/2 days": "[7/48h]", "5/day/24": "two parts", "-1/1m": "-1/1m"} {
-		got, err := parseLimits(text)
-		if fmt.Sprint(got) != want && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, %v", text, got, err)
+	if err := desk.Decide(t.Context(), about(control.Pause, "acme", "on"), "", ""); !errors.Is(err,
+		core.ErrInvalid) || !strings.Contains(err.Error(), "say who") {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{"": "two parts", "5000/1m, 9/period": " w60000=5000 p=9", "5": "5",
+		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": " w60000=5000 p=9",
+		"7/2 days": " w172800000=7", "5/day/24": "two parts", "-1/1m": "-1/1m", "1/h, ": "two parts",
+		"999999999999999999/h": "too many units"} {
+		got, err := g.Override("acme|free", text)
+		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
 	// A path may end at any level, also for Usage.

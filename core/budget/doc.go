@@ -3,7 +3,7 @@
 //
 //	calls := budget.New(gate, "api", budget.Options{Levels: []string{"org", "team", "user"}, Find: find})
 //
-// Each level has sliding windows, a billing period, or both. An operator's decision about a node of the
-// tree, such as a pause or another limit, is in Redis beside its counters. The next call of each process
-// obeys it.
+// Each level has sliding windows, a billing period, or both. Operators pause a node of the tree, or give it
+// another Max, by the desk of package control. Their decisions are in Redis beside the node's counters. The
+// next call of each process obeys them.
 package budget

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,7 +185,8 @@ func (g *Guard) Restore(
 		value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), restoreScript,
 			[]string{g.Key(tag, "root"), g.Key(tag, "rows"), g.Key(tag, keyFields("node", name)...),
 				g.Key(tag, "audit")},
-			name, span.Begins, span.Ends, used, g.options.Keep.Milliseconds(), who, why, Path(path...),
+			name, span.Begins, span.Ends, used, g.options.Keep.Milliseconds(), who, why,
+			script.JoinTag("restore", g.Name(), script.EncodeUpTo(math.MaxInt, Path(path...))),
 			moment.UnixMilli(), g.Engine().ScriptNow(time.Microsecond))
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // monthlyOn is a limit of ten per month from a day on.
@@ -87,8 +88,8 @@ func TestAnAlertBelongsToItsMax(t *testing.T) {
 		p["acme"] = monthly(20, Metered)
 		guardtest.Check(t, g, of(3, "acme", "", ""))
 		want("100 of 10", "100 of 20", "80 of 20")
-		limits := []Limit{{Max: 25, Overage: Metered}}
-		if err := g.Override(t.Context(), of(1, "acme"), limits, time.Time{}, "sue", ""); err != nil {
+		limits := control.Decision{Kind: control.Budget, Name: "api", Of: "acme", Value: "25/period"}
+		if err := deskOf(t, g).Decide(t.Context(), limits, "sue", ""); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {

@@ -125,7 +125,8 @@ func (m *model) decide(
 					in[k] = k.p
 				}
 				f.used, f.resets = k.used[in[k]], in[k].Ends*1000-now
-				if hard := l.hard(); hard >= 0 {
+				if l.Overage != Metered {
+					hard := l.Max + l.Max*int64(l.Overage)/100
 					f.max = hard
 					if f.used+need > hard && !force {
 						if f.wait = f.resets; need > hard {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -15,13 +16,14 @@ import (
 )
 
 func controlled(
-	ctx context.Context, gate *core.Engine, blocked *keyfuncs.List, try *ratelimit.Rollout,
+	ctx context.Context, gate *core.Engine, blocked *keyfuncs.List, try *ratelimit.Rollout, calls *budget.Guard,
 ) (*control.Desk, *limit.SlidingWindow) {
 	desk := control.New(ctx, gate, "desk") // follows until ctx ends
 	api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(60))
 	desk.Limits(api) // any limit, leases too, under the guard's name
 	desk.List("blocked", blocked)
 	desk.Rollout("tighter", try)
+	desk.Budget(calls) // a budget, under its name
 	return desk, api
 }
 
@@ -34,13 +36,15 @@ func decideForAnHour(ctx context.Context, desk *control.Desk) error {
 
 func TestTheDeskOfThePage(t *testing.T) {
 	b := redistest.Single(t)
-	desk, api := controlled(t.Context(), core.New(b.Client, core.WithPrefix(b.Prefix)),
-		keyfuncs.NewList(keyfuncs.IP()), ratelimit.Shadow())
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix))
+	calls := budget.New(gate, "calls", budget.Options{Levels: []string{"org"}, Find: find})
+	desk, api := controlled(t.Context(), gate, keyfuncs.NewList(keyfuncs.IP()), ratelimit.Shadow(), calls)
 	if err := decideForAnHour(t.Context(), desk); err != nil {
 		t.Fatal(err)
 	}
 	d, err := api.Peek(t.Context(), core.Attempt{Actor: "acme"})
-	if all, audited := desk.Audit(t.Context()); err != nil || audited != nil || d.Limit != 60 || len(all) != 2 {
+	all, audited := desk.Audit(t.Context(), control.Decision{})
+	if err != nil || audited != nil || d.Limit != 60 || len(all) != 2 {
 		t.Errorf("%+v, %v, %+v, %v", d, err, all, audited)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 var customers = map[string]struct {
@@ -43,12 +44,15 @@ func find(path []string) ([]budget.Limit, error) {
 	return nil, nil // teams have no limit of their own
 }
 
-func operateBudget(ctx context.Context, calls *budget.Guard) error {
-	acme := core.Attempt{Actor: "acme"}
+func operateBudget(ctx context.Context, desk *control.Desk, calls *budget.Guard) error {
+	desk.Budget(calls) // once, at the start
+
 	hour := time.Now().Add(time.Hour)
-	err := calls.Override(ctx, acme, []budget.Limit{{Max: 5000, Window: time.Minute}}, hour, "sue", "launch day")
+	more := control.Decision{Kind: control.Budget, Name: "api", Of: "acme", Value: "5000/min", Until: hour}
+	err := desk.Decide(ctx, more, "sue", "launch day")
 	if err == nil {
-		err = calls.Pause(ctx, acme, time.Time{}, "sue", "key leaked") // until Resume
+		leaked := control.Decision{Kind: control.Pause, Name: "api", Of: "acme|dev", Value: "on"} // until Withdraw
+		err = desk.Decide(ctx, leaked, "sue", "key leaked")
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	ratelimit "github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // branch is a node of the tree of budgets: the organisation, a team, or a user.
@@ -40,11 +41,12 @@ const raisedUnits = 20 // what ann may have when support has raised her limit
 
 // tree is an organisation whose users ask through two processes.
 type tree struct {
-	org    string
-	sizes  sizes
-	guards []*budget.Guard
-	apps   []http.Handler
-	begin  time.Time
+	org   string
+	sizes sizes
+	guard *budget.Guard // of one process, and the desk of the same
+	desk  *control.Desk
+	apps  []http.Handler
+	begin time.Time
 
 	mu    sync.Mutex
 	ends  time.Time // the run, when no button was pressed for long enough
@@ -81,6 +83,8 @@ func floodTheTree(ctx context.Context, in *instance, t *tape) error {
 			tr.users[b.Name] = &asker{path: []string{tr.org, b.Team, b.Name}}
 		}
 	}
+	ended, end := context.WithCancel(ctx)
+	end() // the desk decides about a budget, and need not follow
 	for range 2 {
 		w := in.store.hire()
 		defer w.kill()
@@ -97,7 +101,9 @@ func floodTheTree(ctx context.Context, in *instance, t *tape) error {
 			},
 		}
 		answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		tr.guards, tr.apps = append(tr.guards, guard), append(tr.apps, ratelimit.HTTP(rule)(answer))
+		tr.apps = append(tr.apps, ratelimit.HTTP(rule)(answer))
+		tr.guard, tr.desk = guard, control.New(ended, w.gate, "desk")
+		tr.desk.Budget(guard)
 	}
 	t.buttons(tr.change)
 	return counting(ctx, t, 250*time.Millisecond, tr.counts, func(ctx context.Context) error {
@@ -170,7 +176,7 @@ func (t *tree) ask(ctx context.Context, u *asker) {
 // counts looks at the tree. The users count what they were told.
 func (t *tree) counts(ctx context.Context) (object, error) {
 	for _, u := range t.users {
-		figures, err := t.guards[0].Usage(ctx, core.Attempt{Actor: budget.Path(u.path...)})
+		figures, err := t.guard.Usage(ctx, core.Attempt{Actor: budget.Path(u.path...)})
 		if err != nil {
 			return nil, err
 		}
@@ -182,16 +188,16 @@ func (t *tree) counts(ctx context.Context) (object, error) {
 			t.nodes[name] = node{Used: f.Used, Max: f.Max}
 		}
 	}
-	decided, err := t.guards[0].Overrides(ctx, core.Attempt{Actor: budget.Path(t.org)})
+	decided, err := t.desk.Decided(ctx, control.Decision{Kind: control.Budget, Name: "api", Of: t.org})
 	if err != nil {
 		return nil, err
 	}
 	raised, paused := time.Duration(0), false
 	for _, d := range decided {
-		if len(d.Limits) > 0 {
+		if d.Kind == control.Budget {
 			raised = max(time.Until(d.Until), 0)
 		}
-		paused = paused || d.Paused
+		paused = paused || d.Kind == control.Pause
 	}
 
 	t.mu.Lock()
@@ -219,8 +225,9 @@ func (t *tree) counts(ctx context.Context) (object, error) {
 
 // change is a button: it turns something on or off. One process is told of it, and all obey.
 func (t *tree) change(ctx context.Context, what string, on bool) error {
-	guard, ann := t.guards[1], core.Attempt{Actor: budget.Path(t.org, "web", "ann")}
-	web := core.Attempt{Actor: budget.Path(t.org, "web")}
+	raise := control.Decision{Kind: control.Budget, Name: "api", Of: budget.Path(t.org, "web", "ann"),
+		Value: budget.Limit{Max: raisedUnits, Window: t.sizes.Span}.String(), Until: time.Now().Add(t.sizes.Hour)}
+	leaked := control.Decision{Kind: control.Pause, Name: "api", Of: budget.Path(t.org, "web"), Value: "on"}
 	t.mu.Lock()
 	if ends := time.Now().Add(t.sizes.Quiet); ends.Before(t.begin.Add(longestRun * 9 / 10)) {
 		t.ends = ends
@@ -231,14 +238,13 @@ func (t *tree) change(ctx context.Context, what string, on bool) error {
 	t.mu.Unlock()
 	switch {
 	case what == "raise" && on:
-		return guard.Override(ctx, ann, []budget.Limit{{Max: raisedUnits, Window: t.sizes.Span}},
-			time.Now().Add(t.sizes.Hour), "sue", "launch day")
+		return t.desk.Decide(ctx, raise, "sue", "launch day")
 	case what == "raise":
-		return guard.Override(ctx, ann, nil, time.Time{}, "sue", "taken back")
+		return t.desk.Withdraw(ctx, raise, "sue", "taken back")
 	case what == "pause" && on:
-		return guard.Pause(ctx, web, time.Time{}, "sue", "a key leaked")
+		return t.desk.Decide(ctx, leaked, "sue", "a key leaked")
 	case what == "pause":
-		return guard.Resume(ctx, web, "sue", "new key")
+		return t.desk.Withdraw(ctx, leaked, "sue", "new key")
 	}
 	return nil
 }

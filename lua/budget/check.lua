@@ -3,8 +3,8 @@
 -- windows were asked for, once in a quarter of a window, so that the log keeps what they need. And it notes
 -- units that have left, and drops them, when that saves the next attempt a walk over more than 128 entries.
 --
--- KEYS  1 root   hash: node -> override, "until w<window>=<max> p=<max>/<hard>"; !node -> until when it is
---                paused; "=" -> the sequence of the last change. An until of 0 never ends
+-- KEYS  1 root   hash: node -> override, "until id text|what w<window>=<max> p=<max>"; !node -> pause, "until
+--                id on|what"; "=" -> the sequence of the last change. control/set writes the first two
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
 --       3 calls  string: the last 64 calls of the last level, see below. It lives for two minutes
 --       then for each level that is present, the outermost first:
@@ -26,7 +26,7 @@
 --       then for each level that is present
 --       windows  "part max/window ...", microseconds, units, milliseconds; a unit counts as taken at the end
 --                of its part. Empty: none
---       period   "max hard begins ends", units, where they end (-1: nowhere), milliseconds. Empty: none
+--       period   "max over begins ends", units, percent beyond max (-1: no end), milliseconds. Empty: none
 -- Returns {reason, stamp, sequence, then for each limit, a level's windows before its period: its max, the
 --         units that count, for how many microseconds it refuses the attempt, and those until it has a unit
 --         more; then for each alert level, percent, max}, or {reason, stamp, level, wait}
@@ -58,14 +58,15 @@ local decided, overridden = redis.call('HMGET', root, '=', unpack(ARGV, 6, 5 + 2
 local today = math.floor(now / 1000)
 for i = 1, count do
   local override, paused = decided[2 * i], decided[2 * i + 1]
-  if paused and not force and (paused == '0' or paused + 0 > today) then
-    return {'paused', now, i, paused == '0' and 0 or (paused - today) * 1000}
+  local ends = paused and not force and string.match(paused, '^(%d+) %d+ on')
+  if ends and (ends == '0' or ends + 0 > today) then
+    return {'paused', now, i, ends == '0' and 0 or (ends - today) * 1000}
   end
   if override then
-    local ends = string.match(override, '^%d+') + 0
+    ends = string.match(override, '^%d+') + 0
     decided[2 * i] = (ends == 0 or ends > today) and override
+    overridden = overridden or decided[2 * i]
   end
-  overridden = overridden or override or paused
 end
 
 -- Time never runs backwards along a path: below the last unit of a log its moment counts, and before the
@@ -176,12 +177,11 @@ for i, l in ipairs(levels) do
     end
   end
   if l.period ~= '' then
-    local max, hard, begins, ends = string.match(l.period, '^(%d+) (-?%d+) (%d+) (%d+)$')
-    if override then
-      local newMax, newHard = string.match(override, ' p=(%d+)/(-?%d+)')
-      max, hard = newMax or max, newHard or hard
-    end
-    max, hard, begins, ends = max + 0, hard + 0, begins + 0, ends + 0
+    local max, over, begins, ends = string.match(l.period, '^(%d+) (-?%d+) (%d+) (%d+)$')
+    max = (override and string.match(override, ' p=(%d+)') or max) + 0
+    over, begins, ends = over + 0, begins + 0, ends + 0
+    local hard = over == 0 and max or over < 0 and -1 or
+      max + math.floor(max / 100) * over + math.floor(max % 100 * over / 100)
     local p = l.was
     if not p or p.ends <= milli then
       if milli < begins or milli >= ends then

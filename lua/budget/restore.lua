@@ -55,6 +55,6 @@ redis.call('ZADD', rows, at, ARGV[1])
 redis.call('PEXPIRE', root, '63244800000')
 redis.call('PEXPIRE', rows, '63244800000')
 redis.call('XADD', audit, 'MAXLEN', '~', '1000', '*', 'who', ARGV[6], 'why', ARGV[7], 'what',
-  'restore: ' .. ARGV[4] .. ' used', 'path', ARGV[8], 'until', '0', 'at', string.format('%d', milli))
+  'restore ' .. ARGV[4] .. ' used', 'path', ARGV[8], 'until', '0', 'at', string.format('%d', milli))
 redis.call('PEXPIRE', audit, '31622400000')
 return used

@@ -13,7 +13,7 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 -- end clock
-if (redis.call('HGET', root, '=') or '') == ARGV[1] then
+if (redis.call('HGET', root, '@') or '') == ARGV[1] then
   return now
 end
 local all = redis.call('HGETALL', root)

@@ -36,8 +36,8 @@ for n = 7, #ARGV, 2 do
   end
 end
 if put > 0 then
-  local last = math.max(string.match(redis.call('HGET', root, '=') or '0', '^%d+'), ARGV[4])
-  redis.call('HSET', root, '=', string.format('%.0f ', math.max(now, last + 1)) .. ARGV[6])
+  local last = math.max(string.match(redis.call('HGET', root, '@') or '0', '^%d+'), ARGV[4])
+  redis.call('HSET', root, '@', string.format('%.0f ', math.max(now, last + 1)) .. ARGV[6])
   redis.call('PEXPIRE', root, '63244800000')
   redis.call('PEXPIRE', audit, '31622400000')
 end

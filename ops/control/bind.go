@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,6 +29,7 @@ type binding struct {
 	accepts func(Decision) error // or nil
 	obey    func([]Decision)     // all that are in force
 	obeys   []Decision
+	keeper  Keeper // or nil
 }
 
 // Limits lets operators decide about the limits of a guard, under its name. Call it before the guard is used.
@@ -98,6 +101,20 @@ func (d *Desk) Rollout(name string, r *pipeline.Rollout) {
 	}})
 }
 
+// Keeper is a budget: a guard of package budget. It keeps the decisions about it beside what it counts. Its
+// script reads them, so the next call of each process obeys.
+type Keeper interface {
+	Name() string
+	Decisions(a core.Attempt) (root, audit, field string, err error)
+	Override(path, text string) (words string, err error)
+}
+
+// Budget lets operators give a node of a budget other limits, and pause it, under the guard's name. It panics
+// when the desk has a budget of that name.
+func (d *Desk) Budget(g Keeper) {
+	d.bind(Budget, g.Name(), &binding{keeper: g, obey: func([]Decision) {}})
+}
+
 func (d *Desk) bind(kind, name string, b *binding) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,37 +135,68 @@ func (d *Desk) Release(kind, name string) {
 	delete(d.bound, thing{kind, name})
 }
 
-// check returns an error for a decision that no process could obey, or that this one could not.
-func (d *Desk) check(x Decision) error {
+// check returns the value of a decision as Redis has it. It is an error for a decision that no process could
+// obey, or that this one could not.
+func (d *Desk) check(x Decision) (value string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.accepts(x)
+	if err := d.accepts(x); err != nil {
+		return "", err
+	}
+	if !x.Until.IsZero() && schedule.Milli(x.Until) <= d.now() {
+		return "", errors.New("until is over: give a later time, or the zero Time for ever")
+	}
+	if !x.ofBudget() {
+		return x.Value, nil
+	}
+	words := ""
+	if x.Kind == Budget {
+		words, err = d.bound[thing{Budget, x.Name}].keeper.Override(x.Of, x.Value)
+	}
+	return x.Value + "|" + x.field() + words, err
 }
 
-// accepts is check for a caller that holds mu.
-func (d *Desk) accepts(x Decision) (err error) {
-	switch {
-	case x.Name == "":
-		return errors.New("name is missing")
-	case !x.Until.IsZero() && !schedule.Countable(x.Until):
-		return fmt.Errorf("until %v: give a time from 1970 to 2200, or the zero Time for ever", x.Until)
-	}
-	switch x.Kind {
-	case Limits:
-		_, err = limit.ParseAll(x.Value)
-	case List:
+// kinds check the decisions about things that a process need not have bound.
+var kinds = map[string]func(Decision) error{
+	Limits: func(x Decision) error {
+		_, err := limit.ParseAll(x.Value)
+		return err
+	},
+	List: func(x Decision) error {
 		if x.Value != "in" && x.Value != "out" {
 			return fmt.Errorf(`%.40q: want in or out`, x.Value)
 		}
-		err = anyList.Accepts(x.Of) // rejects entries that no list takes; other processes may have it
-	case Rollout:
+		return anyList.Accepts(x.Of) // rejects entries that no list takes; other processes may have it
+	},
+	Rollout: func(x Decision) error {
 		if x.Of != "" {
 			return fmt.Errorf("of is %.40q: a roll-out is for all", x.Of)
 		}
-		_, _, err = percentages(x.Value)
-	default:
-		return fmt.Errorf("kind %.40q: want %s, %s or %s", x.Kind, Limits, List, Rollout)
+		_, _, err := percentages(x.Value)
+		return err
+	},
+	Budget: func(Decision) error { return nil }, // see check
+	Pause: func(x Decision) error {
+		if x.Value != "on" {
+			return fmt.Errorf(`%.40q: a pause is on, or withdrawn`, x.Value)
+		}
+		return nil
+	},
+}
+
+// accepts is check for a decision that was read. The caller holds mu.
+func (d *Desk) accepts(x Decision) (err error) {
+	switch {
+	case kinds[x.Kind] == nil:
+		return fmt.Errorf("kind %.40q: want one of %s", x.Kind, slices.Sorted(maps.Keys(kinds)))
+	case x.Name == "":
+		return errors.New("name is missing")
+	case x.Resource != "" && !x.ofBudget():
+		return fmt.Errorf("resource is %.40q: only budgets have one", x.Resource)
+	case !x.Until.IsZero() && !schedule.Countable(x.Until):
+		return fmt.Errorf("until %v: give a time from 1970 to 2200, or the zero Time for ever", x.Until)
 	}
+	err = kinds[x.Kind](x)
 	if b := d.bound[thing{x.Kind, x.Name}]; err == nil && b != nil && b.accepts != nil {
 		err = b.accepts(x)
 	}

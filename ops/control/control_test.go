@@ -174,7 +174,8 @@ func TestEveryProcessObeysAtOnce(t *testing.T) {
 			}
 			eventually(t, fmt.Sprintf("the other process obeys %+v", s.x), func() bool { return s.is(two) })
 		}
-		if all, err := two.desk.Decided(t.Context()); err != nil || len(all) != len(steps) || all[0] != forAll {
+		all, err := two.desk.Decided(t.Context(), Decision{})
+		if err != nil || len(all) != len(steps) || all[0] != forAll {
 			t.Errorf("decided are %+v, %v", all, err)
 		}
 		late := start(t, b.NewClient(t), b.Prefix, onlyMessages)
@@ -189,10 +190,10 @@ func TestEveryProcessObeysAtOnce(t *testing.T) {
 				eventually(t, fmt.Sprintf("%+v is over", s.x), func() bool { return s.was(p) })
 			}
 		}
-		all, err := one.desk.Audit(t.Context())
-		if err != nil || len(all) != 2*len(steps) || all[0].Who != "sue" || all[0].Why != "launch" ||
-			all[0].Decision != forAnn || all[5].Value != "" || all[5].Of != "ann" || all[0].At.IsZero() {
-			t.Errorf("the audit has %+v, %v", all, err)
+		audit, err := one.desk.Audit(t.Context(), Decision{})
+		if err != nil || len(audit) != 2*len(steps) || audit[0].Who != "sue" || audit[0].Why != "launch" ||
+			audit[0].Decision != forAnn || audit[5].Value != "" || audit[5].Of != "ann" || audit[0].At.IsZero() {
+			t.Errorf("the audit has %+v, %v", audit, err)
 		}
 	})
 }
@@ -220,7 +221,7 @@ func TestADecisionEndsByItself(t *testing.T) {
 		one.decide(x)
 	}
 	var soonest Decision
-	if all, err := one.desk.Decided(t.Context()); err != nil || len(all) != 4 {
+	if all, err := one.desk.Decided(t.Context(), Decision{}); err != nil || len(all) != 4 {
 		t.Fatalf("%+v, %v", all, err)
 	} else if soonest = all[0]; soonest.Until.IsZero() {
 		t.Fatalf("%+v has no end", soonest)
@@ -302,7 +303,7 @@ func TestRedisIsDownAtTheStartAndInBetween(t *testing.T) {
 	}
 	other.decide(eveOut) // the first change of the new data
 	eventually(t, "all is obeyed", func() bool {
-		all, err := p.desk.Decided(t.Context())
+		all, err := p.desk.Decided(t.Context(), Decision{})
 		return err == nil && len(all) == 3 && p.has("bob") && !p.has("eve") && p.shares() == "true 100 10"
 	})
 	if n := p.log.count(cannot); n != 1 {
@@ -341,7 +342,7 @@ func TestMalformedDecisionsAreIgnored(t *testing.T) {
 		if n := p.log.count(line); n != 20 {
 			t.Errorf("%d lines, want 20:\n%s", n, p.log.text.String())
 		}
-		if all, err := p.desk.Decided(t.Context()); err != nil {
+		if all, err := p.desk.Decided(t.Context(), Decision{}); err != nil {
 			t.Error(err)
 		} else if _, err := json.Marshal(all); err != nil {
 			t.Error(err) // of a year that JSON does not know
@@ -373,14 +374,14 @@ func TestNamesAreAnyText(t *testing.T) {
 				return two.max(text) == int64(100+i) && two.has(text) && in && err == nil
 			})
 		}
-		all, err := two.desk.Decided(t.Context())
+		all, err := two.desk.Decided(t.Context(), Decision{})
 		if err != nil || len(all) != 3*len(guardtest.Hostile) {
 			t.Errorf("%d decisions, %v", len(all), err)
 		}
 		for _, x := range all {
 			one.withdraw(x)
 		}
-		if all, err := two.desk.Decided(t.Context()); err != nil || len(all) != 0 {
+		if all, err := two.desk.Decided(t.Context(), Decision{}); err != nil || len(all) != 0 {
 			t.Errorf("%d decisions, %v", len(all), err)
 		}
 	})
@@ -417,7 +418,7 @@ func TestMistakesAreSaid(t *testing.T) {
 	if err := p.desk.Decide(t.Context(), bobIn, "", ""); !guardtest.IsInvalid(err) {
 		t.Errorf("nobody has decided: %v", err)
 	}
-	if all, err := p.desk.Decided(t.Context()); err != nil || len(all) != 0 {
+	if all, err := p.desk.Decided(t.Context(), Decision{}); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -3,7 +3,9 @@ package control
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +27,8 @@ var (
 	restoreScript = script.New("control_restore", lua.Source("control/restore"), script.Idempotent)
 )
 
-// Desk is where operators decide about limits, lists and roll-outs: see [New]. It is safe for concurrent use.
+// Desk is where operators decide about limits, lists, roll-outs and budgets: see [New]. It is safe for
+// concurrent use.
 type Desk struct {
 	kit.Base
 	root, audit, channel string
@@ -74,25 +77,30 @@ func newDesk(ctx context.Context, gate *core.Engine, name string, looks time.Dur
 	return d
 }
 
-// The kinds of things.
+// The kinds of things. A node of a budget may have limits and a pause at a time.
 const (
 	Limits  = "limits"
 	List    = "list"
 	Rollout = "rollout"
+	Budget  = "budget"
+	Pause   = "pause" // of a budget
 )
 
 // Decision is what an operator has decided about a thing.
 type Decision struct {
-	// Kind is [Limits], [List] or [Rollout].
+	// Kind is [Limits], [List], [Rollout], [Budget] or [Pause].
 	Kind string `json:"kind"`
-	// Name is that of the limit, list or roll-out.
+	// Name is that of the limit, list, roll-out or budget.
 	Name string `json:"name"`
 	// Of is the only Actor with these limits, or empty for all actors without limits of their own. For a list
-	// it is the entry.
+	// it is the entry. For a budget it is the path to a node, which may end at any level.
 	Of string `json:"of,omitempty"`
+	// Resource is that of the attempts, for a budget that counts by Resource.
+	Resource string `json:"resource,omitempty"`
 	// Value is the value in force. Limits are as limit.ParseAll reads them ("10/s, 600/min"), and replace all
 	// limits of the guard. A list has "in" or "out". A roll-out has the percentages for which the rule is
-	// enabled and enforced ("100 10"; "0 0" turns it off).
+	// enabled and enforced ("100 10"; "0 0" turns it off). Limits of a budget ("5000/min, 100000/period")
+	// replace those of the node with the same window. A pause has "on".
 	Value string `json:"value"`
 	// Until is when the decision ends, by the clock of the server. Zero: never.
 	Until time.Time `json:"until,omitzero"`
@@ -119,25 +127,49 @@ func (d *Desk) Withdraw(ctx context.Context, x Decision, who, why string) error 
 
 func (d *Desk) set(ctx context.Context, op string, x Decision, who, why string) error {
 	return d.Call(ctx, op, core.Attempt{}, func() error {
-		until := "0"
-		if who == "" {
-			return kit.NewError("say who decides this", core.ErrInvalid)
-		}
-		if op == "decide" {
-			if err := d.check(x); err != nil {
-				return kit.NewError(err.Error(), core.ErrInvalid)
-			}
+		root, audit, field, err := d.place(x)
+		value, until := "", "0"
+		if err == nil && op == "decide" {
+			value, err = d.check(x)
 			until = strconv.FormatInt(schedule.Milli(x.Until), 10)
 		}
-		_, err := d.Engine().RunWithin(ctx, d.Engine().SettleTimeout(), setScript, []string{d.root, d.audit},
-			x.field(), x.Value, who, why, strings.TrimSpace(op+" "+x.Value), x.field(), until, d.channel,
-			d.lastID(), d.Engine().ScriptNow(time.Millisecond), rand.Text())
+		if who == "" {
+			err = errors.New("say who decides this")
+		}
+		if err != nil {
+			return kit.NewError(err.Error(), core.ErrInvalid)
+		}
+		_, err = d.Engine().RunWithin(ctx, d.Engine().SettleTimeout(), setScript, []string{root, audit}, field,
+			value, who, why, strings.TrimSpace(op+" "+x.Value), x.field(), until, d.channel, d.lastID(),
+			d.Engine().ScriptNow(time.Millisecond), rand.Text())
 		if err == nil {
 			_ = d.read(ctx, false) // else the process hears of it as the others do
 		}
 		return err
 	})
 }
+
+// place returns where a decision is kept: the root, the audit, and the field of the root.
+func (d *Desk) place(x Decision) (root, audit, field string, err error) {
+	if !x.ofBudget() {
+		return d.root, d.audit, x.field(), nil
+	}
+	d.mu.Lock()
+	b := d.bound[thing{Budget, x.Name}]
+	d.mu.Unlock()
+	if b == nil {
+		return "", "", "", kit.NewError(fmt.Sprintf("this process has bound no budget named %.40q", x.Name),
+			core.ErrInvalid)
+	}
+	root, audit, field, err = b.keeper.Decisions(core.Attempt{Actor: x.Of, Resource: x.Resource})
+	if x.Kind == Pause {
+		field = "!" + field
+	}
+	return root, audit, field, err
+}
+
+// ofBudget reports whether a budget keeps the decision.
+func (x Decision) ofBudget() bool { return x.Kind == Budget || x.Kind == Pause }
 
 // field is the field of the root that has the decision: texts of any length, which hold no '|'.
 func (x Decision) field() string {
@@ -165,17 +197,26 @@ func decisionOf(field, text string) (x Decision, id int64) {
 	return x, id
 }
 
-// Decided returns what is decided, as it stands in Redis now, without what is over.
-func (d *Desk) Decided(ctx context.Context) ([]Decision, error) {
+// Decided returns what is decided, as it stands in Redis now, without what is over. A budget keeps decisions
+// apart for each organisation, which Kind, Name and Of of about name. The zero about is for all others.
+func (d *Desk) Decided(ctx context.Context, about Decision) ([]Decision, error) {
 	return kit.Look(ctx, &d.Base, "decided", core.Attempt{}, func() (all []Decision, err error) {
-		root, err := script.Query(ctx, d.Engine().Runner,
-			redis.NewMapStringStringCmd(ctx, "hgetall", d.root))
+		key, _, _, err := d.place(about)
+		if err != nil {
+			return nil, err
+		}
+		root, err := script.Query(ctx, d.Engine().Runner, redis.NewMapStringStringCmd(ctx, "hgetall", key))
 		all = []Decision{} // which pages show as none
 		d.mu.Lock()
 		now := d.now()
 		d.mu.Unlock()
 		for field, text := range root {
+			if about.ofBudget() { // as check writes it
+				text, field, _ = strings.Cut(text, "|")
+				field, _, _ = strings.Cut(field, " ")
+			}
 			x, _ := decisionOf(field, text)
+			x.Resource = about.Resource
 			if ends := schedule.Milli(x.Until); x.Value != "" && (ends == 0 || ends > now) {
 				all = append(all, x)
 			}
@@ -199,21 +240,33 @@ type Audited struct {
 	Decision
 }
 
-// Audit returns the last changes, 1,000 or so, the oldest first.
-func (d *Desk) Audit(ctx context.Context) ([]Audited, error) {
+// Audit returns the last changes, 1,000 or so, the oldest first. It finds them as Decided does. What a budget
+// has restored is among its changes, with the Kind "restore".
+func (d *Desk) Audit(ctx context.Context, about Decision) ([]Audited, error) {
 	return kit.Look(ctx, &d.Base, "audit", core.Attempt{}, func() (all []Audited, err error) {
+		_, key, _, err := d.place(about)
+		if err != nil {
+			return nil, err
+		}
 		messages, err := script.Query(ctx, d.Engine().Runner,
-			redis.NewXMessageSliceCmd(ctx, "xrange", d.audit, "-", "+"))
+			redis.NewXMessageSliceCmd(ctx, "xrange", key, "-", "+"))
 		all = []Audited{}
 		for _, m := range messages {
 			text := func(name string) string { s, _ := m.Values[name].(string); return s }
 			at, _ := strconv.ParseInt(text("at"), 10, 64)
 			_, value, _ := strings.Cut(text("what"), " ")
 			x, _ := decisionOf(text("path"), text("until")+" 0 "+value)
+			x.Resource = about.Resource
 			all = append(all, Audited{At: time.UnixMilli(at), Who: text("who"), Why: text("why"), Decision: x})
 		}
 		return all, err
 	})
+}
+
+// account is what operators see of an organisation of a budget.
+type account struct {
+	Decided []Decision `json:"decided"`
+	Audit   []Audited  `json:"audit"`
 }
 
 // noted is what an operator hears of a decision that may have no effect.
@@ -249,21 +302,38 @@ func (d *Desk) in(ctx context.Context, after time.Duration) (until time.Time, er
 
 // Describe implements [kit.Describer].
 func (d *Desk) Describe() kit.Description {
-	about := []kit.Field{{Name: "kind", Required: true, Choices: []string{Limits, List, Rollout},
-		Hint: "what is changed"}, {Name: "name", Required: true, Hint: "that of the limit, list or roll-out"},
-		{Name: "of", Hint: "an actor, or all without it; of a list the entry"}}
+	about := []kit.Field{
+		{Name: "kind", Required: true, Choices: slices.Sorted(maps.Keys(kinds)), Hint: "what is changed"},
+		{Name: "name", Required: true, Hint: "that of the limit, list, roll-out or budget"},
+		{Name: "of", Hint: "an actor, or all without it; of a list the entry; of a budget a path such as acme|dev"},
+		{Name: "resource", Hint: "of a budget that counts by resource"}}
 	by := []kit.Field{{Name: "who", Required: true, Caller: true, Hint: "who decides this"}, {Name: "why"}}
 	said := func(in kit.Input) Decision {
-		return Decision{Kind: in.Text("kind"), Name: in.Text("name"), Of: in.Text("of"), Value: in.Text("value")}
+		return Decision{Kind: in.Text("kind"), Name: in.Text("name"), Of: in.Text("of"),
+			Resource: in.Text("resource"), Value: in.Text("value")}
 	}
 	return kit.Description{
 		Kind: "control",
 		Operations: []kit.Operation{
-			{Name: "decided", Run: func(ctx context.Context, _ kit.Input) (any, error) { return d.Decided(ctx) }},
-			{Name: "audit", Run: func(ctx context.Context, _ kit.Input) (any, error) { return d.Audit(ctx) }},
+			{Name: "decided", Run: func(ctx context.Context, _ kit.Input) (any, error) {
+				return d.Decided(ctx, Decision{})
+			}},
+			{Name: "audit", Run: func(ctx context.Context, _ kit.Input) (any, error) {
+				return d.Audit(ctx, Decision{})
+			}},
+			{Name: "budget", Fields: about[1:], Run: func(ctx context.Context, in kit.Input) (any, error) {
+				x := said(in)
+				x.Kind = Budget
+				decided, err := d.Decided(ctx, x)
+				if err != nil {
+					return nil, err
+				}
+				audit, err := d.Audit(ctx, x)
+				return account{decided, audit}, err
+			}},
 			{Name: "decide", Changes: true, Reversible: true, Fields: slices.Concat(about, []kit.Field{
 				{Name: "value", Required: true,
-					Hint: `limits such as "600/min"; in or out of a list; percent enabled and enforced, such as "100 10"`},
+					Hint: `limits such as "600/min"; in or out of a list; percent enabled and enforced, such as "100 10"; on`},
 				{Name: "for", Kind: kit.FieldDuration, Hint: "such as 1h; empty: for ever"}}, by),
 				Run: func(ctx context.Context, in kit.Input) (any, error) {
 					x := said(in)

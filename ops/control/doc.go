@@ -1,13 +1,14 @@
-// Package control lets operators change limits, lists and roll-outs of all processes at once.
+// Package control lets operators change limits, lists, roll-outs and budgets of all processes at once.
 //
-// A [Desk] keeps their decisions in Redis. Each process binds its limits, lists and roll-outs to its desk,
-// by name:
+// A [Desk] keeps their decisions in Redis. Each process binds its limits, lists, roll-outs and budgets to its
+// desk, by name:
 //
 //	desk := control.New(ctx, gate, "desk")
 //	api := limit.NewSlidingWindow(gate, "api", limit.PerMinute(60))
 //	desk.Limits(api)
 //	desk.List("blocked", blocked)
 //	desk.Rollout("tighter", try)
+//	desk.Budget(calls)
 //
 // One of them decides, for instance for an hour and one customer:
 //
@@ -19,7 +20,10 @@
 // a decision ends or is withdrawn, the values of the code are in force again.
 //
 // The desk is a [kit.Tool]: operators use it on their page (operator.Options.Tools), and with the command
-// gatehouse. Budgets keep their own decisions: see package budget.
+// gatehouse.
+//
+// The decisions about a budget are kept beside its counts. Its script reads them, so each process obeys with
+// its next call.
 package control
 
 import "github.com/gatehouse-go/gatehouse/core/kit"

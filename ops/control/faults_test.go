@@ -59,7 +59,7 @@ func TestProcessesAgree(t *testing.T) {
 			return text
 		}
 		wanted := func() string {
-			decided, err := all[0].desk.Decided(t.Context())
+			decided, err := all[0].desk.Decided(t.Context(), Decision{})
 			if err != nil {
 				return err.Error()
 			}

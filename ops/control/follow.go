@@ -147,7 +147,7 @@ func (d *Desk) ask(ctx context.Context, whole bool) (changed bool, err error) {
 		if r.More() {
 			text = r.Text()
 		}
-		if field == "=" {
+		if field == "@" {
 			last = text
 		} else if x, id := decisionOf(field, text); x.Kind != "" {
 			heard[field] = record{x, id, text}

@@ -35,7 +35,7 @@ func again(t *testing.T, all ...*process) {
 // restored returns the entries of the audit that no operator made.
 func (p *process) restored() (all []Audited) {
 	p.t.Helper()
-	entries, err := p.desk.Audit(p.t.Context())
+	entries, err := p.desk.Audit(p.t.Context(), Decision{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestALossOfRedisDropsNoDecision(t *testing.T) {
 				t.Error("a process has dropped a decision")
 				return true
 			}
-			all, err := one.desk.Decided(t.Context())
+			all, err := one.desk.Decided(t.Context(), Decision{})
 			return err == nil && len(all) == 3 && all[0] == emergency && all[1] == hour && all[2] == tenth
 		})
 		again(t, one, two)
@@ -141,7 +141,7 @@ func TestWhatIsDecidedAfterALossWins(t *testing.T) {
 					p.shares())
 			}
 		}
-		all, err := fresh.desk.Decided(t.Context())
+		all, err := fresh.desk.Decided(t.Context(), Decision{})
 		if err != nil || len(all) != 3 {
 			t.Errorf("decided are %+v, %v", all, err)
 		}
@@ -248,7 +248,7 @@ func TestAProcessThatWasAwayPutsNothingBack(t *testing.T) {
 		if away.max("ann") != 60 || away.has("bob") || away.has("eve") || lines(away, here) != 0 {
 			t.Errorf("%d %v %v, %d lines", away.max("ann"), away.has("bob"), away.has("eve"), lines(away, here))
 		}
-		if all, err := here.desk.Decided(t.Context()); err != nil || len(all) != 2 {
+		if all, err := here.desk.Decided(t.Context(), Decision{}); err != nil || len(all) != 2 {
 			t.Errorf("decided are %+v, %v", all, err)
 		}
 	})

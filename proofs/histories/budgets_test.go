@@ -1,7 +1,9 @@
 package histories
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // A tree of five nodes: the organisation, a team with two users, and a user without a team. Each history has
@@ -159,7 +162,7 @@ func (s *budgetState) restored(node int, begins int64) *restoredUnits {
 // limit returns what applies to a node: Max, and where it ends.
 func (s *budgetState) limit(node int, l budget.Limit, now int64) (most, ends int64) {
 	if s.max[node] > 0 && !isOver(s.until[node], now) {
-		return int64(s.max[node]) - 1, int64(s.max[node]) - 1
+		l.Max = int64(s.max[node]) - 1
 	}
 	if l.Overage == budget.Metered {
 		return l.Max, 1 << 30
@@ -253,16 +256,8 @@ func (s *budgetState) settle(p *budgetPlan, in budgetIn) {
 	s.settled = s.settled.with(in.Call)
 }
 
-// decide is what an operator does. What is over is dropped.
+// decide is what an operator does.
 func (s *budgetState) decide(in budgetIn) {
-	for node := range budgetNodes {
-		if isOver(s.until[node], in.At) {
-			s.max[node], s.until[node] = 0, 0
-		}
-		if isOver(s.resumes[node], in.At) {
-			s.paused[node], s.resumes[node] = false, 0
-		}
-	}
 	switch in.Op {
 	case "override":
 		s.max[in.Node], s.until[in.Node] = int8(in.Max+1), in.Until
@@ -316,22 +311,33 @@ func budgets() []subject {
 			phases: 4, step: budgetStep,
 			open: func(t *testing.T, w *world) (func(*history) error, func(*caller, int)) {
 				var guards []*budget.Guard
-				for _, e := range w.engines {
+				var desks []*control.Desk
+				for i, e := range w.engines {
 					o := budget.Options{Levels: []string{"org", "team", "user"}, Find: p.find}
 					guards = append(guards, budget.New(e, nameOf(subject{name: name}, 0), o))
+					desks = append(desks, deskOf(e, guards[i]))
 				}
 				return func(*history) error { return nil }, func(c *caller, process int) {
-					budgetCall(t, c, guards[process], p == &withPeriods)
+					budgetCall(t, c, guards[process], desks[process], p == &withPeriods)
 				}
 			}}
 	}
 	return []subject{subjectOf("budget", &windowsOnly), subjectOf("budget of periods", &withPeriods)}
 }
 
+// deskOf returns a desk of a budget. It decides, and need not follow.
+func deskOf(e *core.Engine, g *budget.Guard) *control.Desk {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	desk := control.New(ended, e, "desk-of-"+g.Name())
+	desk.Budget(g)
+	return desk
+}
+
 // budgetCall makes a check, which it may settle, twice; or it looks; or it decides about a node, as an
 // operator. Where a failover may lose checks nothing is settled: the refund of a lost check may give back
 // units of others.
-func budgetCall(t *testing.T, c *caller, g *budget.Guard, counts bool) {
+func budgetCall(t *testing.T, c *caller, g *budget.Guard, desk *control.Desk, counts bool) {
 	n, ok := c.next()
 	if !ok {
 		return
@@ -347,7 +353,7 @@ func budgetCall(t *testing.T, c *caller, g *budget.Guard, counts bool) {
 			if counts {
 				plan = &withPeriods
 			}
-			operatorCall(t, c, g, plan, in)
+			operatorCall(t, c, g.Name(), desk, plan, in)
 		}
 		return
 	case 2, 3:
@@ -393,28 +399,31 @@ func attemptOf(org string, node int) core.Attempt {
 }
 
 // operatorCall gives a node another limit, or the plan's again, or pauses it for a while.
-func operatorCall(t *testing.T, c *caller, g *budget.Guard, plan *budgetPlan, in budgetIn) {
+func operatorCall(t *testing.T, c *caller, name string, desk *control.Desk, plan *budgetPlan, in budgetIn) {
 	in = budgetIn{Op: "override", Node: c.rng.IntN(budgetNodes), Max: c.rng.IntN(10) - 1, At: in.At}
-	a, until := attemptOf(c.name, in.Node), time.Time{}
+	x := control.Decision{Kind: control.Budget, Name: name, Of: attemptOf(c.name, in.Node).Actor}
 	if after := []time.Duration{0, 3 * time.Minute, 8 * time.Minute}[c.rng.IntN(3)]; after > 0 && in.Max >= 0 {
 		in.Until = in.At + after.Milliseconds()
-		until = c.base.Add(time.Duration(c.at)*ms + after)
+		x.Until = c.base.Add(time.Duration(c.at)*ms + after)
 	}
 	if c.rng.IntN(3) > 0 {
-		var limits []budget.Limit
-		if in.Max >= 0 {
-			for _, l := range plan.of(in.Node) {
-				limits = append(limits, budget.Limit{Max: int64(in.Max), Window: l.Window})
-			}
+		if in.Max < 0 {
+			c.do(in, func() (any, error) { return nil, desk.Withdraw(t.Context(), x, "sue", "") })
+			return
 		}
-		c.do(in, func() (any, error) { return nil, g.Override(t.Context(), a, limits, until, "sue", "") })
+		var limits []string
+		for _, l := range plan.of(in.Node) {
+			limits = append(limits, budget.Limit{Max: int64(in.Max), Window: l.Window}.String())
+		}
+		x.Value = strings.Join(limits, ", ")
+		c.do(in, func() (any, error) { return nil, desk.Decide(t.Context(), x, "sue", "") })
 		return
 	}
-	in.Op, in.Max = "pause", 0
-	c.do(in, func() (any, error) { return nil, g.Pause(t.Context(), a, until, "sue", "") })
+	in.Op, in.Max, x.Kind, x.Value = "pause", 0, control.Pause, "on"
+	c.do(in, func() (any, error) { return nil, desk.Decide(t.Context(), x, "sue", "") })
 	if c.rng.IntN(4) > 0 {
 		in.Op, in.Until = "resume", 0
-		c.do(in, func() (any, error) { return nil, g.Resume(t.Context(), a, "sue", "") })
+		c.do(in, func() (any, error) { return nil, desk.Withdraw(t.Context(), x, "sue", "") })
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/period"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // spenderEnv tells the test binary that it is a process that spends a budget: the share of replies that it
@@ -50,7 +51,10 @@ func spenderPlan(path []string) ([]budget.Limit, error) {
 }
 
 // Spender is what a process offers to its test.
-type Spender struct{ guard *budget.Guard }
+type Spender struct {
+	guard *budget.Guard
+	desk  *control.Desk
+}
 
 // SpendCall is an attempt, and what it has really cost, which is known after a while. In a burst the attempts
 // of a process are a distance apart.
@@ -134,15 +138,16 @@ const paused, resumed = -1, -2
 
 // Decide gives a user another limit, pauses or resumes them, as an operator.
 func (s *Spender) Decide(call SpendCall, _ *SpendAnswer) error {
-	ctx, user := context.Background(), core.Attempt{Actor: budget.Path(call.Path...)}
+	ctx := context.Background()
+	x := control.Decision{Kind: control.Pause, Name: "api", Of: budget.Path(call.Path...), Value: "on"}
 	switch call.Max {
-	case paused:
-		return s.guard.Pause(ctx, user, time.Time{}, "sue", "")
 	case resumed:
-		return s.guard.Resume(ctx, user, "sue", "")
+		return s.desk.Withdraw(ctx, x, "sue", "")
+	case paused:
+	default:
+		x.Kind, x.Value = control.Budget, budget.Limit{Max: call.Max, Window: userWindow}.String()
 	}
-	limits := []budget.Limit{{Max: call.Max, Window: userWindow}}
-	return s.guard.Override(ctx, user, limits, time.Time{}, "sue", "")
+	return s.desk.Decide(ctx, x, "sue", "")
 }
 
 // Drain waits until all that was lost is taken back.
@@ -166,7 +171,8 @@ func serveSpender(t *testing.T, words []string) {
 	o.ContextTimeoutEnabled, o.DialerRetries = true, 1
 	e := core.New(redis.NewUniversalClient(o), core.WithPrefix("spenders"), core.WithDeadline(deadline),
 		core.WithObserver(guardtest.Ignore{}), core.WithBreaker(1<<30, 0))
-	serveCalls(t, &Spender{newSpender(e)})
+	guard := newSpender(e)
+	serveCalls(t, &Spender{guard, deskOf(e, guard)})
 }
 
 // spenders are processes that spend the same budgets.

@@ -208,7 +208,7 @@ var mutations = []mutation{
 	{"a period has a unit more", "budget of periods", shared(redistest.Single), lua.Source("budget/check"),
 		"p.used + need > hard and", "p.used + need > hard + 1 and"},
 	{"an override is ignored", "budget", shared(redistest.Single), lua.Source("control/set"),
-		"redis.call('HSET', root, ARGV[1], ARGV[2])", "redis.call('HGET', root, ARGV[1])"},
+		"redis.call('HSET', root, ARGV[1], ends .. ' ' .. id .. ' ' .. ARGV[2],", "redis.call('HSET', root,"},
 	{"an override never ends", "budget", jumping, lua.Source("budget/check"), "(ends == 0 or ends > today)", "true"},
 	{"units go back twice", "budget", losing, lua.Source("budget/refund"), "state == '=' or ", ""},
 	{"units go back at the organisation only", "budget", shared(redistest.Single), lua.Source("budget/refund"),

@@ -9,6 +9,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
 	"github.com/gatehouse-go/gatehouse/core/period"
+	"github.com/gatehouse-go/gatehouse/ops/control"
 )
 
 // The definition of a budget of a level, or two, with a period each:
@@ -78,6 +79,7 @@ type admission struct {
 type budgetWorld struct {
 	*place
 	guard *budget.Guard
+	desk  *control.Desk
 	two   bool
 
 	alerts chan budget.Alert // come in the background
@@ -103,6 +105,10 @@ func newBudgetWorld(p *place, two bool) *budgetWorld {
 			return []budget.Limit{{Max: w.most, Period: period.MonthlyOn(w.day, time.UTC)}}, nil
 		},
 		Alert: func(_ context.Context, a budget.Alert) { w.alerts <- a }})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel() // it decides, and need not follow
+	w.desk = control.New(ended, w.guard.Engine(), "desk")
+	w.desk.Budget(w.guard)
 	return w
 }
 
@@ -277,11 +283,12 @@ func (w *budgetWorld) do(event string) (string, error) {
 		w.PassUntil(at)
 		return at.UTC().Format("Jan 2 15:04:05.000"), nil
 	case "override", "withdraw":
-		var limits []budget.Limit
+		x := control.Decision{Kind: control.Budget, Name: "b", Of: org.Actor, Value: "30/period"}
+		decide := w.desk.Withdraw
 		if w.override = event == "override"; w.override {
-			limits = []budget.Limit{{Max: 30}}
+			decide = w.desk.Decide
 		}
-		if err := w.guard.Override(ctx, org, limits, time.Time{}, "ops", ""); err != nil {
+		if err := decide(ctx, x, "ops", ""); err != nil {
 			return "", broken("An override is no error", "%v", err)
 		}
 	case "export":

@@ -211,7 +211,7 @@ func (w *deskWorld) check(s *seat) (string, error) {
 		}
 		told += fmt.Sprint(actor, " ", most, " ")
 	}
-	all, err := s.desk.Decided(context.Background())
+	all, err := s.desk.Decided(context.Background(), control.Decision{})
 	same := func(a, b control.Decision) bool {
 		until := a.Until.Equal(b.Until)
 		a.Until = b.Until

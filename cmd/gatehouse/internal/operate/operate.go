@@ -64,7 +64,7 @@ func controls(ctx context.Context, e *cli.Env) error {
 	f.Redis.Register(e.Flags)
 	f.registerYes(e.Flags)
 	desk := e.Flags.String("desk", "", "the `name` of the desk, as the application makes it")
-	e.Flags.StringVar(&f.name, "budget", "", "the `name` of a budget, in place of a desk")
+	e.Flags.StringVar(&f.name, "budget", "", "the `name` of a budget, whose bill is exported, in place of a desk")
 	operands, err := e.Operands()
 	switch {
 	case err != nil:
@@ -83,22 +83,29 @@ func controls(ctx context.Context, e *cli.Env) error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
+	if op := operands[0]; f.name != "" && op != "export" && op != "ended" {
+		return cli.Usagef("of a budget there are export and ended: %s needs a desk, or the application", op)
+	}
 	var of named
 	err = cli.Caught(func() {
-		if f.name != "" { // overrides know no limits and no names of levels
-			of = budget.New(engine, f.name, budget.Options{Levels: []string{"1", "2", "3", "4", "5", "6", "7", "8"},
+		calls := func(name string) *budget.Guard { // decisions know no limits and no names of levels
+			return budget.New(engine, name, budget.Options{Levels: []string{"1", "2", "3", "4", "5", "6", "7", "8"},
 				Find: func([]string) ([]budget.Limit, error) { return nil, nil }})
+		}
+		if f.name != "" {
+			of = calls(f.name)
 			return
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel() // it obeys nothing, so it need not follow
-		of = control.New(ended, engine, *desk)
+		d := control.New(ended, engine, *desk)
+		if about := cmp.Or(texts["kind"], operands[0]); about == control.Budget || about == control.Pause {
+			d.Budget(calls(texts["name"]))
+		}
+		of = d
 	})
 	if err != nil {
 		return err
-	}
-	if op := operands[0]; f.name != "" && (op == "usage" || op == "restore") {
-		return cli.Usagef("only the application knows the limits of a budget, which %s needs", op)
 	}
 	result, err := f.perform(ctx, e, of, texts, operands[0])
 	if err != nil {

@@ -179,14 +179,22 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 			t.Errorf("the audit is %+v", got)
 		}
 
-		run("-budget", "calls", "pause", "actor=acme|dev", "who=sue", "why=abuse", "-yes").Want(t, 0,
-			"path         [\"acme\",\"dev\"]\npaused       true\n", "")
-		run("-budget", "calls", "decided", "actor=acme").Want(t, 0, "paused       true\n", "")
-		run("-budget", "calls", "usage", "actor=acme").Want(t, 2, "", "only the application knows")
+		node := []string{"name=calls", "of=acme|dev"}
+		pause := append([]string{"-desk", "desk", "decide", "kind=pause", "value=on", "who=sue", "-yes"}, node...)
+		run(pause...).Want(t, 0, "done         true\n", "")
+		run("-desk", "desk", "decide", "kind=budget", "name=calls", "of=acme", "value=5000/min", "who=sue", "-yes").
+			Want(t, 0, "done         true\n", "")
+		if got := run(append([]string{"-desk", "desk", "budget"}, node...)...); got.Code != 0 ||
+			strings.Count(got.Out, `"of":"acme|dev","value":"on"`) != 2 ||
+			strings.Count(got.Out, `"of":"acme","value":"5000/min"`) != 2 {
+			t.Errorf("the budget has %+v", got)
+		}
+		run("-budget", "calls", "export", "actor=acme").Want(t, 0, "rows         \nnext         0\n", "")
+		run("-budget", "calls", "usage", "actor=acme").Want(t, 2, "", "needs a desk, or the application")
 
 		run("decided").Want(t, 2, "", "pass the name of a desk")
 		run("-desk", "desk").Want(t, 2, "", "no operation is named")
-		run("-desk", "desk", "reset").Want(t, 2, "", "it has decided, audit, decide, withdraw")
+		run("-desk", "desk", "reset").Want(t, 2, "", "it has decided, audit, budget, decide, withdraw")
 		run("-desk", "no name", "decided").Want(t, 2, "", "has ' ' in it")
 		run(append([]string{"-desk", "desk", "decide", "value=many", "-yes"}, ann...)...).Want(t, 2, "",
 			"want units/window")
