@@ -123,15 +123,6 @@ func (r *Reader) named(given map[string]string) error {
 	return nil
 }
 
-// Empty reports whether the log has no lines.
-func (r *Reader) Empty() bool {
-	head, _ := r.in.Peek(1)
-	return r.Lines == 0 && len(head) == 0
-}
-
-// Has reports whether the log has a field of this name.
-func (r *Reader) Has(name string) bool { return r.seen[name] }
-
 // HasHeader reports whether the log has a header field. Caddy logs all of a request but those that hold
 // secrets.
 func (r *Reader) HasHeader(name string) bool {

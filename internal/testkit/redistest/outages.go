@@ -30,7 +30,7 @@ type Outages struct {
 //	repointed  the address leads to another server; the old one lives on as its replica, and refuses writes
 //	vanished   the host is gone, or what is between: nothing arrives any more, and connections stay open
 //
-// A client of [Outages.NewTLSClient] does not see either that a server which has stopped has closed its
+// A client with the Dialer of [Outages.OverTLS] does not see either that a server which has stopped has closed its
 // connections.
 var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "repointed", "vanished",
 	"full"}
@@ -46,14 +46,6 @@ func StartOutages(t testing.TB, config ...string) *Outages {
 func (o *Outages) NewClient(obeys bool) *redis.Client {
 	opt := o.Options()
 	opt.ContextTimeoutEnabled, opt.DialerRetries = obeys, 1
-	return closing(o.t, redis.NewClient(opt))
-}
-
-// NewTLSClient is [Outages.NewClient] with connections by TLS. go-redis checks the others before it uses
-// them; it cannot see that a server has closed one of these.
-func (o *Outages) NewTLSClient(obeys bool) *redis.Client {
-	opt := o.Options()
-	opt.ContextTimeoutEnabled, opt.DialerRetries, opt.Dialer = obeys, 1, o.OverTLS()
 	return closing(o.t, redis.NewClient(opt))
 }
 
