@@ -16,7 +16,7 @@ import (
 // TestDrainWaitsForUndos: a vote whose reply came too late is not counted, even if the process ends right
 // after Drain.
 //
-// Promise (Endings): `core.Drain` waits for all settlements, `Engine.Drain` for those of one engine.
+// Promise (Endings): `core.Drain` waits for all settlements, `Engine.Drain` for its own.
 func TestDrainWaitsForUndos(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		witness := votes.New(guardtest.NewEngine(b), "v", votes.Options{})

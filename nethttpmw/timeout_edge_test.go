@@ -22,7 +22,7 @@ import (
 // up to 254 had a unit while 214 heard of it. What is left is the moment between the last look at the context
 // and TimeoutHandler's choice. In the soak run it prints how many, of many.
 //
-// Promise (Endings): A claim that was confirmed while an `http.TimeoutHandler` ended is taken back.
+// Promise (Endings): A claim confirmed while an `http.TimeoutHandler` ended is taken back.
 func TestBuyersAtTheEndOfATimeout(t *testing.T) {
 	rounds := 1
 	if redistest.Soak() {

@@ -138,7 +138,7 @@ func TestATaskIsScheduledOncePerID(t *testing.T) {
 	})
 }
 
-// Promise: A claim's word counts until it is taken back, even after the lease. Then it gets `ErrLost`.
+// Promise: A claim counts until it is taken back, even after the lease.
 func TestATaskWhoseLeaseIsOverIsDeliveredAgain(t *testing.T) {
 	o := delay.Options{Lease: time.Second, MaxTries: 2}
 	each(t, o, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {

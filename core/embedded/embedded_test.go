@@ -32,7 +32,7 @@ func inside(t *testing.T) *core.Engine {
 // TestEveryGuardWorksInside: each kind of guard allows an attempt on the Redis inside the process, and settles
 // it.
 //
-// Promise: Every guard works on the Redis of package `embedded`, inside the process.
+// Promise: Every guard works on the Redis of package `embedded`.
 func TestEveryGuardWorksInside(t *testing.T) {
 	for folder, guard := range everyguard.On(inside(t)) {
 		ctx, a := t.Context(), core.Attempt{Actor: "ann", Resource: "it", Item: "red", ID: "1"}

@@ -15,8 +15,8 @@ import (
 // TestADebtIsChargedOnceAlthoughRepliesAreLost: the charge is sent again, by the call itself and by a later
 // one, and a copy of it arrives late.
 //
-// Promise: A settlement counts once, also when replies are lost or copies come late. The first of several
-// counts.
+// Promise: Of several settlements of an attempt the first counts, also when replies are lost or copies come
+// late.
 func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
@@ -69,8 +69,8 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 // are known. One that is sent again was given up as soon as there were 120 in all, however long ago they
 // were.
 //
-// Promise: A settlement is tried for 30 s, then the observer is told. If 60 to 120 newer ones of the actor
-// have hidden it, it is `core.ErrGone`.
+// Promise: A settlement is tried for 30 s. If 60 to 120 newer ones of the actor have hidden it, it is
+// `core.ErrGone`.
 func TestAnEndingOfABusyActorIsSentAgain(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

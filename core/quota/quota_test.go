@@ -99,8 +99,7 @@ func TestQuotaCountsDifferentItems(t *testing.T) {
 }
 
 // Promise (Every guard): A refused attempt writes nothing, with two exceptions. After the clock was set back,
-// it shortens leases that would last too long. A log of other limits notes it, once in a quarter of its
-// Window.
+// it shortens leases. A log of other limits notes it, once in a quarter of its Window.
 func TestQuotaRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)
@@ -557,7 +556,7 @@ func TestQuotaMidnightSkew(t *testing.T) {
 
 // TestQuotaDaysOfOtherLengths: a day has 23 hours in spring and 25 in autumn.
 //
-// Promise: Days follow the calendar of a time zone, and have 23 or 25 hours where it says so.
+// Promise: Days follow the calendar of a time zone, also those of 23 or 25 hours.
 func TestQuotaDaysOfOtherLengths(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		for i, c := range []struct {

@@ -129,8 +129,7 @@ func TestLeasesAfterAScriptFlush(t *testing.T) {
 
 // TestLeasesWhenTheClockJumps: set back, it makes no lease longer; set forward, it ends them.
 //
-// Promise: After a clock was set back, no lease keeps attempts out for longer than its length. A clock set
-// forward ends leases.
+// Promise: After a clock was set back, no lease keeps attempts out for longer than its length.
 func TestLeasesWhenTheClockJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -201,7 +200,7 @@ func TestHoldOfARequestThatEnds(t *testing.T) {
 
 // TestSemaphoreFullRedis: nothing is taken, and what is held is renewed and given back.
 //
-// Promise (Lock): On a full Redis nothing is taken. Held locks are renewed and given back.
+// Promise (Lock): On a full Redis nothing is taken; held locks are renewed and given back.
 func TestSemaphoreFullRedis(t *testing.T) {
 	server := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb, clock := server.Client(t), guardtest.NewClock()

@@ -129,8 +129,7 @@ func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
 // TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly: where too few permits are free for the first in line, those
 // behind it get the free ones after 300 ms, in their order. It is served when enough are free.
 //
-// Promise: A waiter that needs more permits than are free holds up those behind it for 300 ms. Then they get
-// the free permits, in order.
+// Promise: A waiter that needs more permits than are free holds up those behind it for 300 ms.
 func TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, options := guardtest.NewClock(), Options{Max: 4, Wait: maxWait}
@@ -239,8 +238,7 @@ func TestWaitersOfADeadProcessBlockNobody(t *testing.T) {
 // TestASilentProcessIsPassedByAndComesBackToItsPlace: those behind it overtake it while it makes no call, and
 // when it does, it is served before those who are still there.
 //
-// Promise: A process that is killed, stopped or silent for 25 ms is passed by. When it goes on, its waiter is
-// in front again.
+// Promise: A process that is killed, stopped or silent for 25 ms is passed by, and comes back to its place.
 func TestASilentProcessIsPassedByAndComesBackToItsPlace(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

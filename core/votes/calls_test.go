@@ -94,8 +94,8 @@ func TestVotesReplaysSayWhetherTheVoteIsKept(t *testing.T) {
 // TestVotesAskingAgainIsAnotherCall: the attempt of a decision has no call name, so asking again with it is a
 // replay with a share of its own in the vote. What the client library sends again within one call is none.
 //
-// Promise (Every guard): Another call with the same ID gets a replay. A command that the client library
-// repeats within one Check does not.
+// Promise (Every guard): Another call with the same ID gets a replay. A command that go-redis repeats does
+// not.
 func TestVotesAskingAgainIsAnotherCall(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

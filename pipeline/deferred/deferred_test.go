@@ -24,8 +24,8 @@ import (
 
 const ofKey = "Idempotency-Key: k1"
 
-// Promise: With `Defer`, a request refused until a known moment gets 202, Location and Retry-After. It runs
-// later through the application.
+// Promise: With `Defer`, a request refused until a known moment gets 202, and runs later through the
+// application.
 func TestARefusedRequestRunsLater(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -61,7 +61,7 @@ func TestARefusedRequestRunsLater(t *testing.T) {
 
 // TestOnlyThePrincipalReadsTheAnswer: the others do not even learn that it is there.
 //
-// Promise: Only the principal reads state and answer. Others get the 404 of an unknown request.
+// Promise: Only the principal reads state and answer; others get 404.
 func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{}, nil)
 	location := w.defers("rows")
@@ -81,8 +81,7 @@ func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
 	}
 }
 
-// Promise: Credentials are not stored: Authorization, Cookie, fields named like credentials,
-// `Options.Credentials`. A stored request runs as its principal.
+// Promise: Credentials are not stored. A stored request runs as its principal.
 func TestCredentialsAreNotStored(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{}, func(o *deferred.Options) {
 		o.Credentials, o.Secrets = []string{"x-caller"}, nil
@@ -117,7 +116,7 @@ func TestCredentialsAreNotStored(t *testing.T) {
 // too.
 //
 // Promise: With `Secrets`, Redis shows nothing of requests and answers, and runs or shows only what was
-// sealed for its user, ID and queue. Secrets rotate. Without them set-up warns (GH009).
+// sealed for its user, ID and queue. Secrets rotate.
 func TestWhatIsStoredCannotBeRead(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -146,8 +145,8 @@ func TestWhatIsStoredCannotBeRead(t *testing.T) {
 // TestARequestIsStoredOncePerID: a repetition gets the same Location, whatever the rules say by then, and
 // does not run beside the stored one.
 //
-// Promise: A request is stored once per principal and ID. A repetition gets the same 202 and does not run
-// beside it; another request with the ID gets 422.
+// Promise: A request is stored once per principal and ID. A repetition gets the same 202; another request
+// with the ID gets 422.
 func TestARequestIsStoredOncePerID(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -182,8 +181,7 @@ func TestARequestIsStoredOncePerID(t *testing.T) {
 
 // TestWhatCannotBeStoredIsRefused as it is without Defer, with the moment at which waiting helps.
 //
-// Promise: A request that is not stored never gets 202. If it cannot be stored, it is refused as without
-// `Defer`.
+// Promise: A request that cannot be stored is refused as without `Defer`, never with 202.
 func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 	b := redistest.Mini(t)
 	w := newWorld(t, b, delay.Options{}, func(o *deferred.Options) {
@@ -310,8 +308,7 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 
 // TestRefusedAgainIsNoFailedTry: a request that is refused more often than it may fail runs all the same.
 //
-// Promise: A stored request that is refused once more waits again, without a failed try or a strike. It fails
-// when older than `MaxAge`.
+// Promise: A stored request that is refused once more waits again, without a failed try or a strike.
 func TestRefusedAgainIsNoFailedTry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{MaxTries: 2}, nil)

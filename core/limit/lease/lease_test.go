@@ -252,8 +252,7 @@ func (f *fleet) end(t *testing.T, rt *rapid.T) {
 // TestLeasesAgainstTheDefinition: whatever processes do, and however they end, no window has more than Max,
 // and when all units have come back the whole limit is there.
 //
-// Promise: Leases keep N in any window too, with processes that are stopped or killed. Refusals near the
-// limit are not exact.
+// Promise: Leases keep N in any window too, with processes that are stopped or killed.
 func TestLeasesAgainstTheDefinition(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		number := 0
@@ -274,8 +273,8 @@ func lost(err error) bool { return strings.Contains(err.Error(), "lost by the te
 // TestLeasesSpareCalls: at 90 percent of a large limit nearly all attempts are decided inside the process,
 // and all of them are allowed. At 100 units each attempt asks Redis.
 //
-// Promise: With a lease nobody is refused at 90 % load. At N = 10,000 one process decides 99 % without Redis,
-// sixteen 85 %; at N = 100 none.
+// Promise: Nobody is refused at 90 % load. At N = 10,000 one process decides 99 % without Redis, sixteen 85
+// %; at N = 100 none.
 func TestLeasesSpareCalls(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		for _, one := range []struct{ most, processes, calls int64 }{

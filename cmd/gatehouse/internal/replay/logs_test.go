@@ -62,7 +62,7 @@ func TestALogInAnyDialectIsReadRight(t *testing.T) {
 
 // TestALogOfWhichMostWasNotReadIsNoAllClear ends with exit code 2 where "refused 0" would say nothing.
 //
-// Promise: A replay that read nothing, or fewer lines than were broken, gives no answer and exit code 2.
+// Promise: A replay that read nothing, or fewer lines than were broken, has exit code 2.
 func TestALogOfWhichMostWasNotReadIsNoAllClear(t *testing.T) {
 	t.Parallel()
 	rules := clitest.RulesFile(t, fourAMinute)
