@@ -38,8 +38,8 @@ type app struct {
 	sale    *seckill.Guard
 	exports *semaphore.Guard
 
-	shown      sizes // that the page shows
-	switchable bool  // whether the page can take Redis away
+	sizes      sizes
+	switchable bool // whether the page can take Redis away
 }
 
 // newApp makes the guards, the rules and the routes. It does not call Redis; open does.
@@ -49,7 +49,7 @@ func newApp(gate *core.Engine, perIP limit.Limit) *app {
 		votes:    votes.New(gate, "poll", votes.Options{Find: findPoll}),
 		sale:     seckill.New(gate, "sale", seckill.Options{}),
 		exports:  semaphore.New(gate, "exports", semaphore.Options{Max: 2}),
-		shown:    full,
+		sizes:    full,
 	}
 
 	// By the address that opened the connection, which no header can change. This guard is on one route

@@ -57,7 +57,6 @@ type demo struct {
 	*http.ServeMux
 	ctx   context.Context // ends with the program
 	store *store
-	perIP limit.Limit
 	sizes sizes
 
 	mu  sync.Mutex
@@ -70,7 +69,6 @@ type instance struct {
 	*app
 	gate  *core.Engine
 	store *store
-	sizes sizes
 	watch *watch
 
 	explained *limit.SlidingWindow // the limit that the page explains
@@ -106,8 +104,8 @@ var scenarios = map[string]scenario{
 }
 
 // newDemo makes the demo over a Redis. It reports whether it opened a new sale: an existing one goes on.
-func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo, opened bool, err error) {
-	d = &demo{ServeMux: http.NewServeMux(), ctx: ctx, store: s, perIP: perIP, sizes: z}
+func newDemo(ctx context.Context, s *store, z sizes) (d *demo, opened bool, err error) {
+	d = &demo{ServeMux: http.NewServeMux(), ctx: ctx, store: s, sizes: z}
 	d.now = d.newInstance()
 	ready, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -127,12 +125,12 @@ func newDemo(ctx context.Context, s *store, perIP limit.Limit, z sizes) (d *demo
 
 func (d *demo) newInstance() *instance {
 	ctx, cancel := context.WithCancelCause(d.ctx)
-	in := &instance{store: d.store, sizes: d.sizes, watch: &watch{}, since: time.Now(), ctx: ctx,
+	in := &instance{store: d.store, watch: &watch{}, since: time.Now(), ctx: ctx,
 		tapes: map[string]*tape{}, cancel: func() { cancel(errReset) }}
 	in.gate = core.New(d.store.client, core.WithPrefix(d.store.prefix), core.WithDeadline(deadline),
 		core.WithObserver(core.Observers(core.LogErrors(), in.watch)))
-	in.app = newApp(in.gate, d.perIP)
-	in.shown, in.switchable = d.sizes, d.store.switchable()
+	in.app = newApp(in.gate, limit.PerMinute(100))
+	in.sizes, in.switchable = d.sizes, d.store.switchable()
 	in.explained = limit.NewSlidingWindow(in.gate, "page", limit.Per(d.sizes.Explained, d.sizes.ExplainedWindow))
 	in.traffic = limit.NewSlidingWindow(in.gate, "traffic", limit.PerSecond(5))
 	in.orders = seckill.New(in.gate, "orders", seckill.Options{})

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/gatehouse-go/gatehouse/core/limit"
 )
 
 // prefix is the prefix of the demo's keys.
@@ -44,7 +42,7 @@ func run(ctx context.Context, out io.Writer, addr, redisURL string) error {
 		return fmt.Errorf("the Redis at %s does not answer (%w): start it, correct REDIS_URL, "+
 			"or leave REDIS_URL out, and the demo brings its own", rdb.client.Options().Addr, err)
 	}
-	app, opened, err := newDemo(ctx, rdb, limit.PerMinute(100), full)
+	app, opened, err := newDemo(ctx, rdb, full)
 	if err != nil {
 		return err
 	}

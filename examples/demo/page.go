@@ -77,7 +77,7 @@ func (z sizes) RoomTime() time.Duration { return z.Lobby + z.Doors + 3*z.Poll }
 func (a *app) page(w http.ResponseWriter, r *http.Request) {
 	data := maps.Clone(pageTexts)
 	now, err := a.standing(r.Context())
-	data["Now"], data["Up"], data["Sizes"], data["Switch"] = now, err == nil, a.shown, a.switchable
+	data["Now"], data["Up"], data["Sizes"], data["Switch"] = now, err == nil, a.sizes, a.switchable
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, data); err != nil {
 		http.Error(w, "The page cannot be shown right now.", http.StatusInternalServerError)

@@ -109,6 +109,7 @@ async function play(button, watch) {
 // that sees an untouched demo starts the attack.
 let since = "";
 async function watch() {
+  const before = { ...known };
   const state = await ask("/state").then(answer => answer.json()).catch(() => null);
   setTimeout(watch, 500);
   if (!state) return;
@@ -116,8 +117,9 @@ async function watch() {
   since ||= state.since;
   if (since !== state.since) return location.reload();
   showState(state);
-  for (const [name, run] of Object.entries(state.runs)) {
-    if (known[name] !== run) play(document.querySelector(`[data-run="${name}"]`), true);
+  for (const button of all("[data-run]")) {
+    const name = button.dataset.run, run = state.runs[name];
+    if (run && known[name] !== run && known[name] === before[name]) play(button, true);
   }
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
@@ -100,7 +99,7 @@ func embedded(t *testing.T, z sizes) *demo {
 
 func demoOn(t *testing.T, s *store, z sizes) *demo {
 	t.Helper()
-	d, opened, err := newDemo(t.Context(), s, limit.PerMinute(100), z)
+	d, opened, err := newDemo(t.Context(), s, z)
 	if err != nil || !opened {
 		t.Fatalf("new demo: opened %t, %v", opened, err)
 	}
