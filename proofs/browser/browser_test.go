@@ -32,6 +32,7 @@ var update = flag.Bool("update", false, "write the screenshots in docs/images")
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // most of the time they wait; a flag wins
 	flag.Parse()
 	code := m.Run()
 	if chromium.stop != nil {

@@ -88,6 +88,7 @@ func (o *office) attempts(t *testing.T, actors ...string) {
 const openForms = `(document.querySelectorAll("details").forEach(d=>d.open=true),true)`
 
 func TestOperatorPages(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t)
 	o.attempts(t, "ann", "203.0.113.7", "<b>bob</b> \u202e", strings.Repeat("long", 60))
 	for _, v := range views {
@@ -108,6 +109,7 @@ func TestOperatorPages(t *testing.T) {
 // TestAnOperatorConfirmsWhatCannotBeTakenBack goes the whole way, with and without scripts: the form of the
 // list, the page that asks, the result, and back to the list.
 func TestAnOperatorConfirmsWhatCannotBeTakenBack(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t)
 	for _, v := range []view{{width: 390}, {width: 1280, noJS: true}} {
 		attempt := core.Attempt{Actor: "ann"}
@@ -145,6 +147,7 @@ func TestAnOperatorConfirmsWhatCannotBeTakenBack(t *testing.T) {
 
 // TestTheListIsLive: the figures follow, and a text that an operator is typing stays.
 func TestTheListIsLive(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t)
 	o.attempts(t, "bob")
 	b := open(t, views[2], o.home)

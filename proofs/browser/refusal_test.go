@@ -42,6 +42,7 @@ func refusals(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRefusalPages(t *testing.T) {
+	t.Parallel()
 	home := serve(t, http.HandlerFunc(refusals))
 	for _, v := range views {
 		b := open(t, v, home+"/limited?wait=75m")
@@ -59,6 +60,7 @@ func TestRefusalPages(t *testing.T) {
 
 // TestARefusalPageCountsDown: in words, and when the time has come it says so once, with a link.
 func TestARefusalPageCountsDown(t *testing.T) {
+	t.Parallel()
 	home := serve(t, http.HandlerFunc(refusals))
 	b := open(t, views[0], home+"/limited?wait=3s")
 	if got := b.text("h1"); got != "Too many requests" {

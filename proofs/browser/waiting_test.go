@@ -61,6 +61,7 @@ const heading = `document.querySelector("h1")?.innerText`
 // TestAWaitingPageLetsIn: it asks by itself, says its figures to a screen reader, fits a phone, and the visitor is
 // inside without a click.
 func TestAWaitingPageLetsIn(t *testing.T) {
+	t.Parallel()
 	c := newCrowded(t, "line", waitingroom.Options{})
 	b := open(t, view{width: 360}, c.home+"/shop")
 	for _, v := range append([]view{{width: 360}}, views...) {
@@ -102,6 +103,7 @@ func (c *crowded) asked(b *tab) (n int) {
 
 // TestAWaitingPageWithoutScripts: it loads itself again.
 func TestAWaitingPageWithoutScripts(t *testing.T) {
+	t.Parallel()
 	c := newCrowded(t, "plain", waitingroom.Options{})
 	b := open(t, view{width: 390, noJS: true}, c.home+"/shop")
 	if got := b.text("main"); !strings.Contains(got, "Your place in line: ") {
@@ -114,6 +116,7 @@ func TestAWaitingPageWithoutScripts(t *testing.T) {
 
 // TestTwoTabsAreOneVisitor: they have one place, and both are inside when it is its turn.
 func TestTwoTabsAreOneVisitor(t *testing.T) {
+	t.Parallel()
 	c := newCrowded(t, "tabs", waitingroom.Options{})
 	one := open(t, views[0], c.home+"/shop")
 	two := open(t, views[0], c.home+"/shop")
@@ -139,6 +142,7 @@ func TestAWaitingPageComesBack(t *testing.T) {
 // TestAWaitingPageOfAClosedRoom: all who wait are told at their next poll, with the operator's text. The page asked
 // no more, though the line may go on: when it does, they are inside.
 func TestAWaitingPageOfAClosedRoom(t *testing.T) {
+	t.Parallel()
 	c := newCrowded(t, "closes", waitingroom.Options{})
 	b := open(t, views[0], c.home+"/shop")
 	if err := c.Close(t.Context(), "Sold out."); err != nil {
@@ -158,6 +162,7 @@ func TestAWaitingPageOfAClosedRoom(t *testing.T) {
 
 // TestALobbyOpens: the page says when, in Chinese if the browser does, and goes on by itself.
 func TestALobbyOpens(t *testing.T) {
+	t.Parallel()
 	c := newCrowded(t, "lobby", waitingroom.Options{Opens: time.Now().Add(15 * time.Second)})
 	b := open(t, views[0], c.home+"/away")
 	b.do(func(ctx context.Context, s *chromedp.Target) error {
