@@ -369,6 +369,9 @@ func (b *tab) sale() {
 	}
 }
 
+var allRight = regexp.MustCompile(
+	`the seed is the one that was promised, and ([\d,]+) of ([\d,]+) positions are right\.`)
+
 // demoRoom: the places inside are taken and never more, half of those who wait leave, each browser checks the
 // draw by itself, and the others are told that it is over.
 func demoRoom(t *testing.T, address string) {
@@ -398,8 +401,8 @@ func demoRoom(t *testing.T, address string) {
 	}
 	for _, tab := range []*tab{b, second} {
 		tab.eventually(`document.querySelector("#room").dataset.state==="done"`)
-		const right = "the seed is the one that was promised, and 10,000 of 10,000 positions are right."
-		if got := tab.text("#room-check"); !strings.Contains(got, right) {
+		got := tab.text("#room-check") // those who come late, as on a busy machine, are not drawn
+		if right := allRight.FindStringSubmatch(got); right == nil || right[1] != right[2] || len(right[1]) < 5 {
 			t.Errorf("the draw: %q", got)
 		}
 	}
@@ -436,7 +439,9 @@ func demoTree(t *testing.T, address string) {
 		}
 	}
 	others()
-	answer := b.text(figure("budgets", "answer"))
+	b.eventually(fmt.Sprintf(`(window.told=document.querySelector(%q).innerText).startsWith("429")`,
+		figure("budgets", "answer"))) // some of Ann's requests are allowed
+	answer := eval[string](b, "told")
 	for _, part := range []string{"429 Too Many Requests", `"api/org";r=`, `"api/team";r=`, `"api/user";r=0`,
 		"Retry-After: ", "budget.Binding: user"} {
 		if !strings.Contains(answer, part) {
