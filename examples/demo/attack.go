@@ -72,15 +72,19 @@ func (in *instance) naiveWindow(id string) func(context.Context) (bool, error) {
 
 // attack is the attacker: it knows the window, and nothing else.
 func (l *lane) attack(ctx context.Context, begin time.Time, window time.Duration) error {
-	if _, err := l.request(ctx, begin); err != nil {
-		return err
-	}
-	if err := pause(ctx, window*9/10); err != nil {
-		return err
-	}
-	for time.Since(begin) < window*5/2 {
-		admitted, err := l.request(ctx, begin)
-		if err == nil && !admitted {
+	for first := true; time.Since(begin) < window*5/2; first = false {
+		from := time.Since(begin)
+		admitted, err := l.try(ctx)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.sent = append(l.sent, request{from, time.Since(begin), admitted})
+		l.mu.Unlock()
+		switch {
+		case first:
+			err = pause(ctx, window*9/10)
+		case !admitted:
 			err = pause(ctx, window/100)
 		}
 		if err != nil {
@@ -88,18 +92,6 @@ func (l *lane) attack(ctx context.Context, begin time.Time, window time.Duration
 		}
 	}
 	return nil
-}
-
-func (l *lane) request(ctx context.Context, begin time.Time) (bool, error) {
-	from := time.Since(begin)
-	admitted, err := l.try(ctx)
-	if err != nil {
-		return false, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sent = append(l.sent, request{from, time.Since(begin), admitted})
-	return admitted, nil
 }
 
 // counts is how a lane stands: the most that were admitted in any window so far, when that window began, and
