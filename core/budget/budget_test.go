@@ -205,19 +205,6 @@ func TestPeriodsOfABill(t *testing.T) {
 	})
 }
 
-// TestTheOverageOfALargeMaxIsExact: the product of Max and percent is more than a script can count with.
-func TestTheOverageOfALargeMaxIsExact(t *testing.T) {
-	p, most := plan{}, int64(core.MaxAmount/16)
-	g, _ := newBudget(t, redistest.Single(t), p)
-	for over, want := range map[Overage]int64{Hard: most, Metered: most, UpTo(1): 568579452955524,
-		UpTo(33): 748723438050343, UpTo(1000): 6192449487634421} {
-		p["acme"] = monthly(most, over)
-		if figures, err := g.Usage(t.Context(), of(1, "acme")); err != nil || figures[0].Max != want {
-			t.Errorf("%d percent: %+v, %v, want %d", over, figures, err, want)
-		}
-	}
-}
-
 // TestAlertsComeOncePerPeriod at 80 and 100 percent.
 //
 // Promise: Alerts come once per node, period, Max and percentage, unless their reply is lost. Redis remembers
@@ -377,6 +364,34 @@ func TestDecisionsAboutNodesOfAnyName(t *testing.T) {
 	})
 }
 
+// TestDecisionsStayAsLongAsTheyAreNeeded: those in force while calls come, those that are over for 30 days.
+func TestDecisionsStayAsLongAsTheyAreNeeded(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g, clock := newBudget(t, b, plan{"acme": hourly(1)})
+		desk := deskOf(t, g)
+		x := control.Decision{Kind: control.Budget, Name: "api", Of: "acme", Value: "2/h"}
+		root, _, _, err := g.Decisions(of(1, "acme"))
+		err = errors.Join(err, desk.Decide(t.Context(), x, "sue", ""),
+			b.Client.PExpire(t.Context(), root, time.Hour).Err())
+		guardtest.Check(t, g, of(1, "acme", "", ""))
+		if left := b.Client.PTTL(t.Context(), root).Val(); err != nil || left < 365*24*time.Hour {
+			t.Errorf("%v, an override in force stays for %v", err, left)
+		}
+		pause := control.Decision{Kind: control.Pause, Name: "api", Of: "acme", Value: "on"}
+		err = errors.Join(desk.Decide(t.Context(), pause, "sue", ""), desk.Withdraw(t.Context(), x, "sue", ""))
+		for _, c := range []struct {
+			days   int
+			fields int64
+		}{{29, 3}, {2, 2}} { // the pause, the version, and for a month what was withdrawn
+			clock.Advance(time.Duration(c.days) * 24 * time.Hour)
+			err = errors.Join(err, desk.Decide(t.Context(), pause, "sue", ""))
+			if n := b.Client.HLen(t.Context(), root).Val(); err != nil || n != c.fields {
+				t.Errorf("%v, %d fields, want %d", err, n, c.fields)
+			}
+		}
+	})
+}
+
 // TestAPathWithoutLimitsRaisesNoAlert: the reply had figures of no limit, which were taken for an alert of 0 %.
 func TestAPathWithoutLimitsRaisesNoAlert(t *testing.T) {
 	b := redistest.Single(t)
@@ -417,8 +432,8 @@ func TestMistakesOfOperatorsAreTold(t *testing.T) {
 		core.ErrInvalid) || !strings.Contains(err.Error(), "say who") {
 		t.Error(err)
 	}
-	for text, want := range map[string]string{"": "two parts", "5000/1m, 9/period": " w60000=5000 p=9", "5": "5",
-		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": " w60000=5000 p=9",
+	for text, want := range map[string]string{"": "two parts", "5000/1m, 9/period": " w60000=5000 w0=9", "5": "5",
+		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": " w60000=5000 w0=9",
 		"7/2 days": " w172800000=7", "5/day/24": "two parts", "-1/1m": "-1/1m", "1/h, ": "two parts",
 		"999999999999999999/h": "too many units"} {
 		got, err := g.Override("acme|free", text)

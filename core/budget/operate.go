@@ -62,11 +62,7 @@ func (g *Guard) Override(path, text string) (words string, err error) {
 		if err != nil {
 			return "", kit.NewError(err.Error(), core.ErrInvalid)
 		}
-		if l.Window > 0 {
-			words += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
-		} else {
-			words += fmt.Sprintf(" p=%d", l.Max)
-		}
+		words += fmt.Sprintf(" w%d=%d", l.Window.Milliseconds(), l.Max)
 	}
 	return words, nil
 }

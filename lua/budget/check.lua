@@ -3,8 +3,9 @@
 -- windows were asked for, once in a quarter of a window, so that the log keeps what they need. And it notes
 -- units that have left, and drops them, when that saves the next attempt a walk over more than 128 entries.
 --
--- KEYS  1 root   hash: node -> override, "until id text|what w<window>=<max> p=<max>"; !node -> pause, "until
---                id on|what"; "=" -> the sequence of the last change. control/set writes the first two
+-- KEYS  1 root   hash: node -> override, "until id text|what w<window>=<max> ...": window 0 is the period;
+--                !node -> pause, "until id on|what"; "=" -> the sequence of the last change. control/set
+--                writes the first two
 --       2 rows   sorted set: node -> the sequence of its last change, for exports
 --       3 calls  string: the last 64 calls of the last level, see below. It lives for two minutes
 --       then for each level that is present, the outermost first:
@@ -178,10 +179,9 @@ for i, l in ipairs(levels) do
   end
   if l.period ~= '' then
     local max, over, begins, ends = string.match(l.period, '^(%d+) (-?%d+) (%d+) (%d+)$')
-    max = (override and string.match(override, ' p=(%d+)') or max) + 0
+    max = (override and string.match(override, ' w0=(%d+)') or max) + 0
     over, begins, ends = over + 0, begins + 0, ends + 0
-    local hard = over == 0 and max or over < 0 and -1 or
-      max + math.floor(max / 100) * over + math.floor(max % 100 * over / 100)
+    local hard = over < 0 and -1 or over == 0 and max or max + math.floor(max * over / 100)
     local p = l.was
     if not p or p.ends <= milli then
       if milli < begins or milli >= ends then
