@@ -432,7 +432,7 @@ func TestMistakesOfOperatorsAreTold(t *testing.T) {
 		core.ErrInvalid) || !strings.Contains(err.Error(), "say who") {
 		t.Error(err)
 	}
-	for text, want := range map[string]string{"": "two parts", "5000/1m, 9/period": " w60000=5000 w0=9", "5": "5",
+	for text, want := range map[string]string{"": "two parts", "5": "5", "5000/1m, 9/period": " w60000=5000 w0=9",
 		"x/1m": "x/1m", "5/0s": "5/0s", "5/": "5/", "5_000 per minute, 9 per period": " w60000=5000 w0=9",
 		"7/2 days": " w172800000=7", "5/day/24": "two parts", "-1/1m": "-1/1m", "1/h, ": "two parts",
 		"999999999999999999/h": "too many units"} {
