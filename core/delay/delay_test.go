@@ -191,7 +191,7 @@ func TestAnAckCountsUntilTheTaskIsTakenBack(t *testing.T) {
 	})
 }
 
-// Promise: A task that fails for the last time is dead, with the reason. An operator retries or discards it.
+// Promise: A task that fails for the last time is dead, with the reason.
 func TestAFailedTaskIsTriedAgainAndThenDead(t *testing.T) {
 	each(t, delay.Options{MaxTries: 2}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		ctx := t.Context()

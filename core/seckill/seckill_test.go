@@ -204,7 +204,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 	})
 }
 
-// Promise: An unconfirmed hold goes back by itself. Confirm is then `gone`, unless units are left.
+// Promise: An unconfirmed hold goes back by itself.
 func TestSeckillHoldsExpire(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -377,8 +377,7 @@ func TestManyPermitsCostAsMuchAsOne(t *testing.T) {
 
 // TestSemaphoreAgainstModel: random calls of two processes, whose clock moves, do what a plain model does.
 //
-// Promise: All processes together hold at most N permits of a pool. An attempt gets all that it asks for, or
-// none.
+// Promise: All processes together hold at most N permits of a pool. An attempt gets all or none.
 func TestSemaphoreAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		seed := rand.Uint64()

@@ -145,8 +145,7 @@ func TestWhatIsStoredCannotBeRead(t *testing.T) {
 // TestARequestIsStoredOncePerID: a repetition gets the same Location, whatever the rules say by then, and
 // does not run beside the stored one.
 //
-// Promise: A request is stored once per principal and ID. A repetition gets the same 202; another request
-// with the ID gets 422.
+// Promise: A request is stored once per principal and ID.
 func TestARequestIsStoredOncePerID(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
