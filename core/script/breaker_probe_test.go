@@ -215,8 +215,8 @@ func TestConnectionsLostBesideAProbeAreOneFailure(t *testing.T) {
 // closed all guards for 623 ms. The probe that starts when the breaker opens is answered when the stall is
 // over, and the breaker closes then. The second stall within ten pauses costs a whole Pause.
 //
-// Promise (Outages): A stall of five timeouts in a row (about 130 ms) closes guards while it lasts, a second
-// one within 5 s for half a second more.
+// Promise (Outages): A stall of five timeouts in a row (about 130 ms) closes guards while it lasts. A second
+// stall within 5 s closes them for half a second more.
 func TestStallClosesForAsLongAsItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProbedServer()
