@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
@@ -16,16 +18,28 @@ func TestAScriptThatHangs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ aof, want string }{{"yes", "before"}, {"no", ""}} {
 		s := redistest.StartServer(t, "--busy-reply-threshold", "10", "--appendonly", tt.aof)
-		admin := s.Client(t)
+		client := func() *redis.Client { // which sends a script once, and waits for it
+			options := redistest.OptionsOf(s.Addr()).Simple()
+			options.MaxRetries, options.ReadTimeout = -1, 2*time.Minute
+			c := redis.NewClient(options)
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		admin := client()
 		if err := admin.Set(t.Context(), "before", "before", 10*time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
 		hang := func(before string) (ended chan error) {
-			ended, caller := make(chan error, 1), s.Client(t)
+			ended, caller := make(chan error, 1), client()
 			go func() {
 				ended <- caller.Eval(context.Background(), before+" while true do end", []string{"during"}).Err()
 			}()
 			redistest.Eventually(t, time.Minute, func() bool {
+				select {
+				case err := <-ended:
+					t.Fatalf("the script has ended before anybody got BUSY: %v", err)
+				default:
+				}
 				err := admin.Ping(t.Context()).Err()
 				return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 			}, "others get BUSY")
