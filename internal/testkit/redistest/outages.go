@@ -30,8 +30,8 @@ type Outages struct {
 //	repointed  the address leads to another server; the old one lives on as its replica, and refuses writes
 //	vanished   the host is gone, or what is between: nothing arrives any more, and connections stay open
 //
-// A client with the Dialer of [Outages.OverTLS] does not see either that a server which has stopped has closed
-// its connections.
+// A client with the Dialer of [Outages.OverTLS] does not see either that a server which has stopped has
+// closed its connections.
 var OutageKinds = []string{"stopped", "hanging", "resetting", "loading", "readonly", "repointed", "vanished",
 	"full"}
 
