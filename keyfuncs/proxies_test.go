@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
-	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

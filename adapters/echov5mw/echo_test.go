@@ -21,7 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
-	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 

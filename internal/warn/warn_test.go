@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gatehouse-go/gatehouse/internal/testkit/warntest"
 	"github.com/gatehouse-go/gatehouse/internal/warn"
-	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
 )
 
 func TestTellsOncePerSubject(t *testing.T) {

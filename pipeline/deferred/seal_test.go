@@ -11,7 +11,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
-	"github.com/gatehouse-go/gatehouse/internal/warn/warntest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/warntest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/pipeline/deferred"
 )
