@@ -18,8 +18,8 @@ import (
 // limit has left, or what arrives in one and a half times that. The other side goes on from what was
 // replicated before the cut, and so admits the same units again; then what the first admitted is forgotten.
 //
-// Promise: A cluster master that is cut off admits at most what the limit has left there. The other side goes
-// on from before the cut.
+// Promise: A cluster master that is cut off admits at most what the limit has left there, until it misses the
+// others. The other side goes on from before the cut.
 func TestWhatAMasterThatIsCutOffAdmits(t *testing.T) {
 	t.Parallel()
 	const before, most, nodeTimeout = 300, 400, 2 * time.Second

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Examples that run set a deadline, since the default of 100 ms is short for a busy machine.
+// TestExamplesSetADeadline: an example that runs with the default of 100 ms fails on a busy machine.
 func TestExamplesSetADeadline(t *testing.T) {
 	found := 0
 	for _, path := range filesOf(t, ".", func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {

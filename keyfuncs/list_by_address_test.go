@@ -10,7 +10,8 @@ import (
 // TestAListLooksUpTheAddressBeforeItIsGrouped: an IPv6 address on a list by IP() denied nobody, because the
 // text that was looked up was the /64.
 //
-// Promise: A list by `IP` looks up the address before it is grouped.
+// Promise: A list by `IP` looks up the address before it is grouped. An entry that can never match is
+// refused.
 func TestAListLooksUpTheAddressBeforeItIsGrouped(t *testing.T) {
 	ip := keyfuncs.IP()
 	behind := keyfuncs.IP(keyfuncs.TrustProxies("10.0.0.0/8"), keyfuncs.IPv6Prefix(48), keyfuncs.IPv4Prefix(24))

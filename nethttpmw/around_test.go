@@ -12,8 +12,8 @@ import (
 
 // TestAnswersBehindChisMiddlewareStand: chi's Timeout around a handler that was slower oversold.
 //
-// Promise (Endings): Behind timeouts and recoverers of all frameworks, a client has a claim exactly if it got
-// a yes.
+// Promise (Endings): Behind timeouts and recoverers of chi, echo, gin and net/http, a client has a claim
+// exactly if it got a yes.
 func TestAnswersBehindChisMiddlewareStand(t *testing.T) {
 	adaptertest.RunBehind(t,
 		adaptertest.Around{Name: "middleware.Timeout", Ends: true,

@@ -19,11 +19,14 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// Promise (Endings): The handler's status decides in each adapter, whatever the connection or the context
-// does.
+// Promise (Endings): The handler's status decides, whatever the connection or the context does. This holds
+// for each adapter.
 //
-// Promise (Endings): A half-closed connection, middleware that ends the context, or a slow body undoes no
-// answered claim.
+// Promise (Endings): A half-closed connection does not undo an answered claim.
+//
+// Promise (Endings): Middleware that ends the context does not oversell.
+//
+// Promise (Endings): A slow body does not outlast the hold.
 func TestConformanceOfServeMux(t *testing.T) {
 	adaptertest.Run(t,
 		adaptertest.Framework{Build: buildMux, Mount: mount, PerIP: perIP, Redis: redistest.Client})

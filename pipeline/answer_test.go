@@ -24,6 +24,7 @@ import (
 )
 
 // Promise: Every reason has one status, in all adapters and [the table](guides/answers.md#reasons).
+// Exception: `busy` is 429, of a lock 409.
 func TestEveryReasonHasItsStatus(t *testing.T) {
 	want := map[core.Reason]int{
 		core.ReasonLimited:          http.StatusTooManyRequests,

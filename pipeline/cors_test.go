@@ -26,7 +26,7 @@ func cors(next http.Handler) http.Handler {
 // no preflight of a browser counts all the same.
 //
 // Promise: A CORS preflight passes limits uncounted, unless `CountPreflights` is set. It never runs a handler
-// without its rule's claim.
+// without its rule's claim. Pages of other origins may read the fields.
 func TestPreflightsPass(t *testing.T) {
 	rule := pipeline.Rule{Guard: limit.NewSlidingWindow(core.NewMemory(), "site", limit.PerHour(1)),
 		Who: keyfuncs.Const("ann")}

@@ -21,8 +21,8 @@ import (
 // TestABrokenKeyFunctionDoesNotFloodTheLog: each request that a key function of the application failed for
 // logged an error.
 //
-// Promise: Events of requests are logged once per kind and minute, call errors once per second, set-up
-// warnings once.
+// Promise: Events of requests are logged once per kind and minute, with the number between. Call errors are
+// logged once per second, set-up warnings once.
 func TestABrokenKeyFunctionDoesNotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -18,8 +18,8 @@ import (
 // TestRetryAfterOfAnInnerRefusalIsWhenAskingCanHelp: an inner refusal inherited the whole window of an outer
 // limit that the request had used up. It said 8 seconds where 4 were enough.
 //
-// Promise: Retry-After is when asking can help. Where running requests may give back (`Failed`), it is a
-// second at most.
+// Promise: Retry-After, in seconds rounded up, is when asking can help. Where running requests may give back
+// (`Failed`), it is a second at most.
 func TestRetryAfterOfAnInnerRefusalIsWhenAskingCanHelp(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -121,7 +121,8 @@ func TestSettlingIsTriedUntilTheHoldEnds(t *testing.T) {
 // TestOutcomesOfAnOutageAreAllSettled: of 2,000 requests that ended within one outage of 4 s, 1,024 were
 // settled and the others forgotten.
 //
-// Promise (Endings): An outage loses no outcome.
+// Promise (Endings): An outage loses no outcome. A claim that could not be confirmed is given back; an
+// operation is kept.
 func TestOutcomesOfAnOutageAreAllSettled(t *testing.T) {
 	const requests = 2000
 	synctest.Test(t, func(t *testing.T) {

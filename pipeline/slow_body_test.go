@@ -40,7 +40,7 @@ func (*waitingBody) Close() error { return nil }
 // TestASlowBodyDoesNotGoBeforeTheLimitInFrontOfIt: of 60 bodies that did not come, behind a limit of 10 by
 // address, none was counted or refused, because the look-ahead read them for the rule behind it.
 //
-// Promise: The rules in front count a request before its body is read.
+// Promise: The rules in front count a request before its body is read, so a body that never comes is counted.
 func TestASlowBodyDoesNotGoBeforeTheLimitInFrontOfIt(t *testing.T) {
 	user := keyfuncs.Form("user")
 	own := keyfuncs.OfBody(func(r *keyfuncs.Request) (string, error) {

@@ -42,8 +42,8 @@ func wantLeft(t *testing.T, g *limit.SlidingWindow, want int64) {
 // TestSpendOfManyGoroutinesAddsUp while a response is streamed, and a sum that is too large counts as the
 // largest.
 //
-// Promise (Rate limits): Calls of `nethttpmw.Spend` add up, from any goroutine. A call after the handler is
-// an error.
+// Promise (Rate limits): Calls of `nethttpmw.Spend` add up, from any goroutine, and are settled in one round
+// trip after the handler. A later call is an error.
 func TestSpendOfManyGoroutinesAddsUp(t *testing.T) {
 	g, rule := tokensOf(core.NewMemory())
 	serving(rule, func(_ http.ResponseWriter, r *http.Request) {

@@ -258,8 +258,8 @@ func TestListsAndShadowsAmongLimitsThatAreAskedTogether(t *testing.T) {
 // TestALaterLimitLeavesNoTraceWhereAnEarlierOneRefuses, although it was asked: the process expected the
 // earlier one to allow the request, and other processes had used it up.
 //
-// Promise: A limit behind one that refuses leaves no figures, events or strikes. Its units come back exactly
-// once.
+// Promise: A limit behind one that refuses leaves no figures, events or strikes, although it was asked. Its
+// units come back exactly once.
 func TestALaterLimitLeavesNoTraceWhereAnEarlierOneRefuses(t *testing.T) {
 	eachClient(t, func(t *testing.T, b redistest.Backend, obeys bool) {
 		prefix := core.WithPrefix(fmt.Sprint(b.Prefix, obeys))

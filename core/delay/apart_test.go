@@ -100,7 +100,8 @@ func TestTheTasksOfAKilledProcessComeAgainInTwoRounds(t *testing.T) {
 // TestOnePoisonCostsLogarithmicallyManyDeaths: among n tasks of a dead process, the one that kills each process
 // that runs it is alone after log2 n further deaths. All others are done by then, in their first try.
 //
-// Promise: A task that kills its process among n is alone after log2 n further deaths.
+// Promise: Tasks that were taken back run apart from others, and in halves after each death. A task that
+// kills its process among n is alone after log2 n further deaths.
 func TestOnePoisonCostsLogarithmicallyManyDeaths(t *testing.T) {
 	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		for _, n := range []int{1, 2, 10, 32, 33} {

@@ -138,7 +138,7 @@ func TestATaskIsScheduledOncePerID(t *testing.T) {
 	})
 }
 
-// Promise: A claim counts until it is taken back, even after the lease.
+// Promise: A claim's word counts until it is taken back, even after the lease. Then it gets `ErrLost`.
 func TestATaskWhoseLeaseIsOverIsDeliveredAgain(t *testing.T) {
 	o := delay.Options{Lease: time.Second, MaxTries: 2}
 	each(t, o, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
@@ -191,7 +191,7 @@ func TestAnAckCountsUntilTheTaskIsTakenBack(t *testing.T) {
 	})
 }
 
-// Promise: A task that fails for the last time is dead, with the reason.
+// Promise: A task that fails for the last time is dead, with the reason. An operator retries or discards it.
 func TestAFailedTaskIsTriedAgainAndThenDead(t *testing.T) {
 	each(t, delay.Options{MaxTries: 2}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
 		ctx := t.Context()

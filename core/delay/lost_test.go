@@ -19,8 +19,8 @@ import (
 
 // TestCallsOfAQueueWhoseReplyIsLost change things once, and hear what the first sending did.
 //
-// Promise: A call whose reply is lost changes things once. A failed claim is given back, also when it arrives
-// later.
+// Promise: A call whose reply is lost changes things once and hears what it did. A failed claim is given
+// back, also when it arrives later.
 func TestCallsOfAQueueWhoseReplyIsLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

@@ -171,8 +171,8 @@ func hasty(t *testing.T, server *redistest.Server, o delay.Options) (q, calm *de
 
 // TestWorkStopsGracefully: it claims no more, lets handlers end, and gives back what it cannot wait for.
 //
-// Promise: A worker that stops waits for its handlers, and gives back tasks that it stopped. They cost no
-// try.
+// Promise: A worker that stops claims no more, waits for its handlers, and gives back tasks that it stopped.
+// They cost no try.
 func TestWorkStopsGracefully(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()

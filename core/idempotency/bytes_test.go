@@ -129,7 +129,8 @@ func TestAnActorThatStoresTooMuchIsRefused(t *testing.T) {
 
 // TestManyActorsDoNotFillRedis: a part of the guard is bounded as each actor is.
 //
-// Promise: All actors store no more than `MaxStored`.
+// Promise: All actors store no more than `MaxStored`. Beyond half, operations are kept without their answers.
+// Nothing runs twice.
 func TestManyActorsDoNotFillRedis(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -16,7 +16,8 @@ var firstStep = core.Outcome{Status: 201, Incomplete: true, Pending: true}
 // the steps was told for good that the operation is done and its answer lost, a moment before the answer was
 // kept.
 //
-// Promise (Endings): An operation is kept in two steps, and never begins anew after the first.
+// Promise (Endings): An operation is kept in two steps, and never begins anew after the first. A request
+// between them gets `in_progress`, for a lease at most.
 func TestOperationsAreDoneInTwoSteps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "once", Options{MaxBody: 10})

@@ -18,7 +18,8 @@ import (
 // TestRefusalsWithoutALoginAreLogged: 100 requests that nobody could be counted for got 400, and with the
 // default observer the log was empty.
 //
-// Promise (Requests and answers): A refusal without a decision (400, 403) is counted and logged.
+// Promise (Requests and answers): A refusal without a decision (400, 403) is counted and logged by guard, key
+// function and reason.
 func TestRefusalsWithoutALoginAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -160,7 +160,7 @@ func changingLimits() *rapid.Generator[[]Limit] {
 // the next one admitted up to 1.85 N.
 //
 // Promise: A sliding-window limit that is added, changed or comes back counts the units that the others
-// admitted.
+// admitted (one log).
 func TestChangingLimitsAgainstTheirDefinition(t *testing.T) {
 	everywhere(t, func(t *testing.T, b redistest.Backend) {
 		engine := guardtest.NewEngine(b)

@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "rewrite the table of limits in docs/gua
 // compares the result with the table of docs/guards/limits.md. go test ./core/limit -run
 // TestThePageKnowsTheLimits -update rewrites it.
 //
-// Promise: A fixed window admits at most 2N-1 in a window, a token bucket its burst and one refill.
+// Promise: A fixed window admits at most 2N-1 in a window, a token bucket its burst and one refill. [The
+// page's table](guards/limits.md) is measured.
 func TestThePageKnowsTheLimits(t *testing.T) {
 	s := redistest.StartServer(t)
 	b := redistest.Backend{Name: "redis", Client: s.Client(t), Prefix: "gatehouse"}

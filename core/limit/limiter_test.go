@@ -477,7 +477,7 @@ func TestLimiterLostReply(t *testing.T) {
 	})
 }
 
-// Promise (Every guard): A full Redis (`noeviction`) leaves nothing half written.
+// Promise (Every guard): A full Redis (`noeviction`) leaves nothing half written, by any guard.
 func TestLimiterFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)

@@ -77,7 +77,8 @@ func failRefunds(d core.Decision) {
 // TestRefundAgainAfterALostReply: the second call finds the first one's name. When that may be forgotten, it
 // gives nothing back and says so.
 //
-// Promise: A refund whose reply was lost is sent again and counts once, or is refused.
+// Promise: A refund whose reply was lost is sent again and counts once. If Redis no longer knows whether it
+// counted, it is refused.
 func TestRefundAgainAfterALostReply(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

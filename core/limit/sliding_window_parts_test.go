@@ -11,7 +11,7 @@ import (
 
 // TestSlidingWindowByParts: a unit counts as taken at the end of its part.
 //
-// Promise: A sliding window with a resolution keeps N too.
+// Promise: A sliding window with a resolution keeps N too. It may refuse for up to one part longer.
 func TestSlidingWindowByParts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClockAt(guardtest.NewClock().Now().Truncate(time.Hour))

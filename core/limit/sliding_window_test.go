@@ -142,7 +142,7 @@ func TestSlidingWindowRefusalWritesNothing(t *testing.T) {
 	})
 }
 
-// Promise: A refund gives back the exact units, once.
+// Promise: A refund gives back the exact units, once, however late or often it is repeated.
 func TestSlidingWindowGivesBackOnce(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

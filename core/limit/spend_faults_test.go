@@ -69,8 +69,8 @@ func TestADebtIsChargedOnceAlthoughRepliesAreLost(t *testing.T) {
 // are known. One that is sent again was given up as soon as there were 120 in all, however long ago they
 // were.
 //
-// Promise: A settlement is tried for 30 s. If 60 to 120 newer ones of the actor have hidden it, it is
-// `core.ErrGone`.
+// Promise: A settlement is tried for 30 s, then the observer is told. If 60 to 120 newer ones of the actor
+// have hidden it, it is `core.ErrGone`.
 func TestAnEndingOfABusyActorIsSentAgain(t *testing.T) {
 	eachKindAndParts(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()

@@ -12,7 +12,7 @@ import (
 // TestATierWithoutLimitsIsNotLimited: a function that returned no limits once made every check an error, so
 // that unlimited customers were answered with 503.
 //
-// Promise: A function that returns no limits does not limit.
+// Promise: A function that returns no limits does not limit: the attempt is allowed and uncounted.
 func TestATierWithoutLimitsIsNotLimited(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		var limits []Limit

@@ -65,7 +65,8 @@ func wantLost(t *testing.T, ctx context.Context) {
 
 // TestLockHasOneHolder: not the same owner again, and not the same operation.
 //
-// Promise: A thing has one holder in all processes.
+// Promise: A thing has one holder in all processes. The owner or operation that asks again is refused like
+// any other.
 func TestLockHasOneHolder(t *testing.T) {
 	eachEngine(t, func(t *testing.T, e *core.Engine) {
 		g := New(e, "l", Options{})

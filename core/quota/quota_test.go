@@ -99,7 +99,8 @@ func TestQuotaCountsDifferentItems(t *testing.T) {
 }
 
 // Promise (Every guard): A refused attempt writes nothing, with two exceptions. After the clock was set back,
-// it shortens leases. A log of other limits notes it, once in a quarter of its Window.
+// it shortens leases that would last too long. A log of other limits notes it, once in a quarter of its
+// Window.
 func TestQuotaRefusalsWriteNothing(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newQuota(t, b, 1)

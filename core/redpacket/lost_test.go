@@ -15,7 +15,7 @@ import (
 // TestRedPacketThatIsLostInPartSaysSo loses each key of a packet, before it is refunded and after. What still
 // changes or reads the packet says what is lost, and gives nothing away.
 //
-// Promise: A packet that lost a part gives nothing away.
+// Promise: A packet that lost its shares, grabs or record gives nothing away, and its errors say so.
 func TestRedPacketThatIsLostInPartSaysSo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -22,8 +22,8 @@ import (
 // TestErrorsNameTheAddressAndTheCause: whatever was wrong, errors and logs said "context deadline exceeded",
 // because go-redis dials again until a check's time is over.
 //
-// Promise (Outages): Errors and the log name the server's address and the cause. A start without Redis says
-// what to do.
+// Promise (Outages): Errors and the log name the server's address and, once a probe has failed, the cause. A
+// start without Redis says what to do.
 func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 	plain := redistest.StartServer(t).Addr()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers

@@ -33,8 +33,8 @@ func do(t *testing.T, rdb *redis.Client, words ...any) {
 
 // TestRefusedLoginsOpenTheBreakerAtOnce: 300 of 300 calls were sent, each by a connection of its own.
 //
-// Promise (Outages): Refused logins, refused writes (READONLY, MISCONF, NOREPLICAS) and servers without
-// scripts open the breaker at once.
+// Promise (Outages): Refused logins (wrong password, NOAUTH, NOPERM), refused writes (READONLY, MISCONF,
+// NOREPLICAS) and servers without scripts open the breaker at once.
 func TestRefusedLoginsOpenTheBreakerAtOnce(t *testing.T) {
 	quiet(t)
 	server := redistest.StartServer(t)

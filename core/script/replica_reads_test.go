@@ -20,8 +20,8 @@ import (
 // of 200 sales were unknown; and a silent replica opened the breaker of its master. Here all replicas are
 // paused, so a read that goes to one gets no answer.
 //
-// Promise (Outages): The master answers reads, whatever the client's routing. A silent replica opens no
-// breaker.
+// Promise (Outages): The master answers reads, also with ReadOnly, RouteByLatency or RouteRandomly. A silent
+// replica opens no breaker.
 func TestReadsThatDecideAskTheMaster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

@@ -12,7 +12,7 @@ import (
 
 // What follows holds for sales of several buckets as well: see core/seckill/buckets.
 
-// Promise: Left, held and sold add up to the stock, under faults.
+// Promise: Left, held and sold add up to the stock, in every script, under faults.
 func TestSeckillAgainstModel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		salemodel.AgainstModel(t, b, seckill.Options{})
@@ -41,7 +41,8 @@ func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 	saletest.One().AReplayWhoseReplyWasLostIsAReplay(t)
 }
 
-// Promise: A lost part of a sale is noticed. `Repair` restores it, or its error names what is missing.
+// Promise: A lost part of a sale is noticed: attempts get `not_ready`, calls by name `ErrLost`. `Repair`
+// restores it, or its error names what is missing.
 func TestLostPartsAreNoticedAndRestored(t *testing.T) {
 	saletest.One().LostPartsAreNoticedAndRestored(t)
 }
@@ -55,6 +56,6 @@ func TestASaleThatHasLostAPartIsClosedAndKept(t *testing.T) {
 	saletest.One().ASaleThatHasLostAPartIsClosedAndKept(t)
 }
 
-// Promise: A sale that Redis has lost is logged once a minute and item. Names that clients invent are not
-// logged.
+// Promise: A sale that Redis has lost, whole or in part, is logged once a minute and item. Names that clients
+// invent are not logged.
 func TestSalesThatBuyersMissAreLogged(t *testing.T) { saletest.One().SalesThatBuyersMissAreLogged(t) }

@@ -204,7 +204,7 @@ func TestSeckillCancelledIsGone(t *testing.T) {
 	})
 }
 
-// Promise: An unconfirmed hold goes back by itself.
+// Promise: An unconfirmed hold goes back by itself. Confirm is then `gone`, unless units are left.
 func TestSeckillHoldsExpire(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -14,7 +14,8 @@ import (
 // TestWhoClicksAgainIsToldOfTheirReservation: a buyer whose page had no operation ID heard only that they
 // have all that one may have, and could not pay until the hold was over.
 //
-// Promise: A `duplicate` names the latest reservation that this buyer holds.
+// Promise: A `duplicate` names the latest reservation that this buyer holds, in the decision and in the body.
+// It writes nothing.
 func TestWhoClicksAgainIsToldOfTheirReservation(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

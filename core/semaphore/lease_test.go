@@ -129,7 +129,8 @@ func TestLeasesAfterAScriptFlush(t *testing.T) {
 
 // TestLeasesWhenTheClockJumps: set back, it makes no lease longer; set forward, it ends them.
 //
-// Promise: After a clock was set back, no lease keeps attempts out for longer than its length.
+// Promise: After a clock was set back, no lease keeps attempts out for longer than its length. A clock set
+// forward ends leases.
 func TestLeasesWhenTheClockJumps(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()

@@ -129,7 +129,8 @@ func TestWaitersWhoGiveUpBlockNobody(t *testing.T) {
 // TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly: where too few permits are free for the first in line, those
 // behind it get the free ones after 300 ms, in their order. It is served when enough are free.
 //
-// Promise: A waiter that needs more permits than are free holds up those behind it for 300 ms.
+// Promise: A waiter that needs more permits than are free holds up those behind it for 300 ms. Then they get
+// the free permits, in order.
 func TestWhoAsksForAllPermitsHoldsUpTheLineForAWhileOnly(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock, options := guardtest.NewClock(), Options{Max: 4, Wait: maxWait}

@@ -14,7 +14,8 @@ import (
 // TestVotesSeventeenTriesOfOneOperation: a client sends its vote again and again, and hangs up on all tries
 // but the last. Whoever is told that the vote counts is counted, and whoever is one too many is not told so.
 //
-// Promise: A vote stands for each call that got a yes, however many share an ID.
+// Promise: A vote stands for each call that got a yes, however many share an ID. While 16 have not ended, the
+// next gets `in_progress`.
 func TestVotesSeventeenTriesOfOneOperation(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{})

@@ -115,7 +115,7 @@ func TestVotesOnALostTallyAreRefused(t *testing.T) {
 // TestVotesWithoutTheirAuditStreamAreRefused: the stream is lost. The next vote is refused, and what an
 // operator asks for is no shorter list; what takes votes back goes on. Repair lets the stream begin anew.
 //
-// Promise: `Repair` restores a lost tally and begins a lost audit stream anew.
+// Promise: `Repair` restores a lost tally and begins a lost audit stream anew. It cannot restore the book.
 func TestVotesWithoutTheirAuditStreamAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Retract: true}, Audit: true})

@@ -224,7 +224,8 @@ func TestAProcessThatNobodyHasAsked(t *testing.T) {
 // TestASecondHolderIsNotRefused: a failover gave a number twice. Its first holder has entered and left before
 // the second one asks, who was told that it is used and got a number at the end.
 //
-// Promise: The second holder of a number that a failover repeats is next. One in 127 counts as a new visitor.
+// Promise: The second holder of a number that a failover repeats is next, not refused. One in 127 counts as a
+// new visitor.
 func TestASecondHolderIsNotRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(guardtest.NewClock())), Options{Capacity: 1})

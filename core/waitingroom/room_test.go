@@ -84,7 +84,8 @@ func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 // TestPausedAndClosed: a pause lets nobody in, and a closed room tells all who ask, in all processes; when it
 // opens again all have their places.
 //
-// Promise: A higher capacity, a pause and a closing hold in all processes from their next call on.
+// Promise: A higher capacity, a pause and a closing hold in all processes from their next call on. The text
+// of `Over` reaches everybody in line.
 func TestPausedAndClosed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -293,7 +294,8 @@ func TestClocksThatJump(t *testing.T) {
 // TestWhileRedisIsDown: nobody enters, those who wait keep their places, passes go on until they end, and who
 // has just come gets the rule's policy. Afterwards it goes on.
 //
-// Promise: While Redis is silent nobody enters, numbers are kept, and passes stay valid until they end.
+// Promise: While Redis is silent nobody enters, visitors in line and arrivals keep their numbers, and passes
+// stay valid until they end.
 func TestWhileRedisIsDown(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)

@@ -40,7 +40,8 @@ func order(t *testing.T, g *Guard, clock *guardtest.Clock, seconds int, who, tok
 // its opening, as long as anybody asked. An old release that asks meanwhile opens nothing, and brings
 // nothing back.
 //
-// Promise: A later opening begins a new room, or postpones a room that has not opened.
+// Promise: A later opening begins a new room, or postpones a room that has not opened. Tickets of an earlier
+// room are arrivals.
 func TestALaterOpeningBeginsANewRoom(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -275,7 +276,7 @@ func TestOnlyCalledVisitorsAskRedis(t *testing.T) {
 
 // TestNumbersHaveAnAge: numbers that were taken beforehand came back in front of all who had waited.
 //
-// Promise: A visitor who does not ask for `Away` is an arrival, unless nobody can ask.
+// Promise: A visitor who does not ask for `Away` is an arrival. While nobody can ask, no number ages.
 func TestNumbersHaveAnAge(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
@@ -335,7 +336,8 @@ func TestNobodyAgesWhileNobodyCanAsk(t *testing.T) {
 // Idle to the next one. So each pass that a cut-off process is shown is one visitor more than the capacity,
 // until it ends.
 //
-// Promise: A process that is cut off lets in at most `Capacity` visitors too many, for `Pass` at most.
+// Promise: A process that is cut off accepts passes. It lets in at most `Capacity` visitors too many, for
+// `Pass` at most.
 func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
 	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })

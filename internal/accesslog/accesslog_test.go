@@ -69,7 +69,8 @@ func TestFormatsAreDetected(t *testing.T) {
 
 // TestHostileLinesAreCountedAndNeverFatal mixes good lines with what attackers and broken disks write.
 //
-// Promise: No line of an access log is fatal.
+// Promise: No line of an access log is fatal. Broken lines are counted and named, and none of more than 64
+// KiB is held.
 func TestHostileLinesAreCountedAndNeverFatal(t *testing.T) {
 	t.Parallel()
 	const good = `203.0.113.7 - - [24/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5` + "\n"

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // TestEveryScriptIsRunAndEachOfItsCommands: who adds a script, or a command to one, adds a step.
 //
-// Promise: `gatehouse doctor` runs every script and each of its commands, and leaves no key.
+// Promise: `gatehouse doctor` runs every script and each of its commands, and leaves no key. It names the
+// guards that a missing command concerns.
 func TestEveryScriptIsRunAndEachOfItsCommands(t *testing.T) {
 	rdb := redistest.StartServer(t).Client(t)
 	unrun := lua.Names()

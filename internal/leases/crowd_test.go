@@ -16,7 +16,8 @@ import (
 // TestOneUserFillsNoLine: of a thousand requests of one user ten wait, and the others are refused as too
 // many. So those of twenty users who come later are all served.
 //
-// Promise: Ten attempts of an actor wait for a pool in each process (`Waiters`).
+// Promise: Ten attempts of an actor wait for a pool in each process (`Waiters`). Further ones are refused as
+// `limited`.
 func TestOneUserFillsNoLine(t *testing.T) {
 	makes := map[string]func(e *core.Engine) core.Guard{
 		"semaphore": func(e *core.Engine) core.Guard {

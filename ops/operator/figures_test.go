@@ -18,7 +18,8 @@ import (
 
 // TestThePageShowsWhoIsLimited, and leads to the next step without typing a name.
 //
-// Promise: The operators' page shows each client with more than a 64th of a guard's attempts.
+// Promise: The operators' page shows who is limited or banned now, in 64 places per guard. A client with more
+// than a 64th of the attempts has one.
 func TestThePageShowsWhoIsLimited(t *testing.T) {
 	b := redistest.Mini(t)
 	figures := new(operator.Figures)

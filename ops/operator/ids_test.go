@@ -17,7 +17,7 @@ import (
 // TestOperatorsNameOperationsAsClientsDo: a rule joins the ID that a client sends with the actor, and the
 // operator knows only what the client has sent.
 //
-// Promise (Every guard): Rules join IDs with the actor unless `BareID` is set.
+// Promise (Every guard): Rules join IDs with the actor unless `BareID` is set, so no client uses another's.
 func TestOperatorsNameOperationsAsClientsDo(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rule := pipeline.Rule{

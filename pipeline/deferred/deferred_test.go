@@ -24,8 +24,8 @@ import (
 
 const ofKey = "Idempotency-Key: k1"
 
-// Promise: With `Defer`, a request refused until a known moment gets 202, and runs later through the
-// application.
+// Promise: With `Defer`, a request refused until a known moment gets 202, Location and Retry-After. It runs
+// later through the application.
 func TestARefusedRequestRunsLater(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -81,7 +81,8 @@ func TestOnlyThePrincipalReadsTheAnswer(t *testing.T) {
 	}
 }
 
-// Promise: Credentials are not stored. A stored request runs as its principal.
+// Promise: Credentials are not stored: Authorization, Cookie, fields named like credentials,
+// `Options.Credentials`. A stored request runs as its principal.
 func TestCredentialsAreNotStored(t *testing.T) {
 	w := newWorld(t, redistest.Mini(t), delay.Options{}, func(o *deferred.Options) {
 		o.Credentials, o.Secrets = []string{"x-caller"}, nil
@@ -116,7 +117,7 @@ func TestCredentialsAreNotStored(t *testing.T) {
 // too.
 //
 // Promise: With `Secrets`, Redis shows nothing of requests and answers, and runs or shows only what was
-// sealed for its user, ID and queue. Secrets rotate.
+// sealed for its user, ID and queue. Secrets rotate. Without them set-up warns (GH009).
 func TestWhatIsStoredCannotBeRead(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -145,7 +146,8 @@ func TestWhatIsStoredCannotBeRead(t *testing.T) {
 // TestARequestIsStoredOncePerID: a repetition gets the same Location, whatever the rules say by then, and
 // does not run beside the stored one.
 //
-// Promise: A request is stored once per principal and ID.
+// Promise: A request is stored once per principal and ID. A repetition gets the same 202 and does not run
+// beside it; another request with the ID gets 422.
 func TestARequestIsStoredOncePerID(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{}, nil)
@@ -307,7 +309,8 @@ func TestAFloodWithIDsCostsOneCallEach(t *testing.T) {
 
 // TestRefusedAgainIsNoFailedTry: a request that is refused more often than it may fail runs all the same.
 //
-// Promise: A stored request that is refused once more waits again, without a failed try or a strike.
+// Promise: A stored request that is refused once more waits again, without a failed try or a strike. It fails
+// when older than `MaxAge`.
 func TestRefusedAgainIsNoFailedTry(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		w := newWorld(t, b, delay.Options{MaxTries: 2}, nil)

@@ -25,7 +25,8 @@ import (
 // TestACrossSiteRequestIsRefusedWhenItRunsLater, as it would have been at once: without Origin and
 // Sec-Fetch-Site it ran as the victim.
 //
-// Promise: A stored request is judged as at once.
+// Promise: A stored request is judged as at once: it keeps method, target, host, peer, TLS and all other
+// fields.
 func TestACrossSiteRequestIsRefusedWhenItRunsLater(t *testing.T) {
 	for name, header := range map[string]string{
 		"Sec-Fetch-Site": "Sec-Fetch-Site: cross-site", "Origin": "Origin: https://evil.example",
@@ -114,7 +115,8 @@ func TestARequestRunsLaterBehindARuleByAddress(t *testing.T) {
 
 // TestAnAnswerThatNoHandlerGaveIsAFailure: its client was told "done", and the handler never ran.
 //
-// Promise: An answer from in front of the rule that deferred is a failure and logged.
+// Promise: An answer from in front of the rule that deferred is a failure and logged. 429, and 500 and above,
+// are tried again first.
 func TestAnAnswerThatNoHandlerGaveIsAFailure(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusPermanentRedirect, http.StatusUnauthorized,
 		http.StatusNotFound} {

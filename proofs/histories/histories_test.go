@@ -46,7 +46,7 @@ func operations() int {
 // nemesis.
 //
 // Promise (Every guard): Histories of all guards and delay queues are linearizable under lost replies, cut
-// connections, moving slots, failing servers and clock jumps (without waiters).
+// connections, moving slots, failing servers and clock jumps. In those of semaphores and locks nobody waits.
 func TestEveryHistoryIsLinearizable(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv("GATEHOUSE_SEED"); text != "" {

@@ -12,7 +12,8 @@ import (
 // without those after it, and nothing that an Acked guard has confirmed. Without a failover nothing may be
 // lost.
 //
-// Promise (Every guard): A failover from a dead primary loses only the newest unreplicated writes.
+// Promise (Every guard): A failover from a dead primary (Sentinel, cluster) loses only the newest
+// unreplicated writes.
 func TestWhatAFailoverMayLose(t *testing.T) {
 	reserved := func(id int, left int64) porcupine.Operation {
 		return porcupine.Operation{Input: saleIn{Op: "reserve", Buyer: id, Units: 1, ID: id, Call: id},

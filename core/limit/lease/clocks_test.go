@@ -47,8 +47,8 @@ func (c wrongClock) Process(ctx context.Context, cmd redis.Cmder) error {
 // then, and what was admitted before and is given back later. Where it is set forward, that holds for windows
 // that begin later, and one that began before has twice Max at most, as without leases.
 //
-// Promise: After a clock was set back, a window has at most N plus the units then in hand or given back
-// later. After a clock was set forward, an earlier window may have 2N.
+// Promise: After a clock was set back, a window with leases has at most N plus the units then in hand or
+// given back later. After a clock was set forward, an earlier window may have 2N.
 func TestLeasesWhenTheServersClockJumps(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		number := 0

@@ -21,7 +21,8 @@ import (
 // counted: the units that it admitted since, and those that processes have fetched since and not handed out.
 // Units in hand that were fetched before count.
 //
-// Promise: A failover admits N plus the units, in hand or used, that only the former primary counted.
+// Promise: With leases a failover admits N plus the units, in hand or used, that only the former primary
+// counted.
 func TestLeasesWhenAFailoverLosesUnits(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		number := 0

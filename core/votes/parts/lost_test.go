@@ -15,7 +15,8 @@ import (
 // comes back empty. Its voters cannot vote again, in the process that counted them and in another, and Tally
 // and Verify say so. The voters of other parts vote on.
 //
-// Promise: The loss of a whole part is noticed. Its voters cannot vote again.
+// Promise: The loss of a whole part is noticed. Its voters cannot vote again; Tally and Verify return an
+// error.
 func TestVotesOfALostPartAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		of := actorsOf(3)

@@ -20,7 +20,7 @@ import (
 // duplicates or from two that divide polls differently, and compares tally, records and audit stream with a
 // model in Go after each step.
 //
-// Promise: The sums of tally and records are equal at all times.
+// Promise: The sums of tally and records are equal at all times, under faults and concurrency.
 func TestVotesAgainstModel(t *testing.T) {
 	redistest.EachInCI(t, func(t *testing.T, b redistest.Backend) {
 		number := 0

@@ -61,7 +61,8 @@ func (settled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // the context of a request that is over. A lock, a permit and the units of a limit then stayed taken. Each
 // guard sends what it sends with a context that lasts.
 //
-// Promise (Endings): `Settle` of every guard ignores the end of its context.
+// Promise (Endings): `Settle` of every guard ignores the end of its context, so it may be deferred with the
+// request's.
 func TestSettlingIgnoresTheEndOfItsContext(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rdb := b.NewClient(t)

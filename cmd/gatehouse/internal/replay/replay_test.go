@@ -100,7 +100,8 @@ func (w *statusWriter) WriteHeader(status int) {
 // TestAReplayDecidesAsTheApplicationThatServedTheRequests serves requests over HTTP, on the memory engine and
 // on Redis, and compares the answer in each line of the log with what the replay decides.
 //
-// Promise: `gatehouse replay` decides a line of a log as an application with the rules would.
+// Promise: `gatehouse replay` decides a line of a log as an application with the rules would. It names the
+// values that the log lacks.
 func TestAReplayDecidesAsTheApplicationThatServedTheRequests(t *testing.T) {
 	t.Parallel()
 	for _, on := range []string{"memory", "redis"} {
