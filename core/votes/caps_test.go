@@ -176,7 +176,7 @@ func TestVotesChange(t *testing.T) {
 func TestVotesChangeBackAndForth(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		g := New(guardtest.NewEngine(b), "v", Options{Poll: Poll{Change: true, Retract: true}})
-		for i := range 300 { // more than a record's turn can count
+		for range 20 { // a voter casts a hundred votes more than they have
 			vote := func(item string, want core.Reason) core.Decision {
 				t.Helper()
 				d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "p", Item: item})
@@ -195,9 +195,6 @@ func TestVotesChangeBackAndForth(t *testing.T) {
 			wantTally(t, g, "p", map[string]int64{"red": 1})
 			guardtest.Settle(t, g, again, core.Rollback)
 			wantTally(t, g, "p", map[string]int64{})
-			if i == 20 && !guardtest.Soak() {
-				break
-			}
 		}
 	})
 }
