@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/backlog"
@@ -20,7 +21,22 @@ var (
 	// ErrGone is wrapped by the error of Settle when the claim no longer exists: the reservation has ended and
 	// its units were taken, or another attempt has begun the operation since.
 	ErrGone = errors.New("core: the claim is gone")
+	// ErrDrained is returned by calls that waited for a limit when [Drain] ended their wait. Nothing was taken.
+	ErrDrained = errors.New("core: drained while it waited")
 )
+
+// Refused is the error of an attempt that a guard has not allowed, where the caller did not ask for the
+// decision: see [Do], and limit.SlidingWindow.Wait. Find it with errors.As.
+type Refused struct{ Decision }
+
+// Error implements error. The text has nothing that a client chose.
+func (r *Refused) Error() string {
+	text := fmt.Sprintf("core: guard %q refuses the attempt: %s", r.Guard, r.Reason)
+	if r.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %v", r.RetryAfter)
+	}
+	return text
+}
 
 // The errors of calls to Redis, as package script has them.
 var (

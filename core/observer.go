@@ -34,6 +34,7 @@ type Event struct {
 	//
 	//	check        Guard.Check
 	//	check_local  LocalGuard.CheckLocal, by the policy FailLocal, for a check that failed
+	//	check_wait   Wait and WaitLocal of a rate limit; without a Reason if its caller did not wait any longer
 	//
 	// These are the others. A guard of the application may have more: see kit.Description.
 	//
@@ -78,7 +79,14 @@ type Event struct {
 // Decided reports whether the event is a decision about an attempt, so that counting such events counts
 // attempts. A check that failed is not a decision. The local decision in its place is.
 func (e Event) Decided() bool {
-	return e.Err == nil && (e.Op == "check" || e.Op == "check_local")
+	if e.Err != nil {
+		return false
+	}
+	switch e.Op {
+	case "check", "check_local":
+		return true
+	}
+	return e.Op == "check_wait" && e.Decision.Reason != ""
 }
 
 // Source says who decided, for labels of metrics. It is the Source of the [Decision], except in two cases. It

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/pipeline/internal/mounted"
 )
 
@@ -14,7 +13,7 @@ type claim struct {
 	rule     *mounted.Rule
 	decision core.Decision
 	run      *mounted.Run // nil: see runsOf
-	place    kit.Place
+	place    core.Place
 	spending spending
 	progress atomic.Uint32 // a state: Take and Spend may be called while the request ends
 }

@@ -276,7 +276,7 @@ func heap() int64 {
 
 // wantAllPlaces wants no claim of the process to be under way. Another test's may end a moment later.
 func wantAllPlaces(t *testing.T) {
-	places := make([]kit.Place, core.PendingMost)
+	places := make([]core.Place, core.PendingMost)
 	redistest.Eventually(t, 30*time.Second, func() bool {
 		free := 0
 		for free < len(places) && places[free].Take() == nil {

@@ -203,7 +203,7 @@ func (p *Passage) reopen() {
 //
 // Only the first call of Leave or Abort has an effect. Leave waits for Redis for at most ten times the
 // engine's deadline per rule. What cannot be settled in that time is retried in the background: see
-// kit.Place and core.Drain. Errors go to the engine's observer.
+// core.Place and core.Drain. Errors go to the engine's observer.
 func (p *Passage) Leave(status int) {
 	if p.left {
 		return

@@ -125,7 +125,7 @@ func TestASemaphoreThatIsAskedInItsTurnKeepsNoPlace(t *testing.T) {
 	p := newProcess(t, b, true)
 	guards, exports := p.windows("a", 100), p.exports(1) // one permit is always asked for in turn
 	p.ready(t, guards...)
-	places := make([]kit.Place, core.PendingMost-8)
+	places := make([]core.Place, core.PendingMost-8)
 	for i := range places {
 		if err := places[i].Take(); err != nil {
 			t.Fatal(err)

@@ -164,14 +164,14 @@ func (g *away) Settle(ctx context.Context, d core.Decision, end core.Ending) err
 //
 // Promise (Endings): New claims are refused before old ones are lost.
 func TestNewClaimsAreRefusedBeforeOldOnesAreForgotten(t *testing.T) {
-	places := make([]kit.Place, 0, core.PendingMost)
+	places := make([]core.Place, 0, core.PendingMost)
 	defer func() {
 		for i := range places {
 			places[i].Free()
 		}
 	}()
 	for {
-		var place kit.Place
+		var place core.Place
 		if err := place.Take(); err != nil {
 			if !errors.Is(err, core.ErrTooManyPending) {
 				t.Error(err)

@@ -34,7 +34,7 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 	if !d.Allowed {
 		return nil
 	}
-	ctx = kit.Settling(ctx)
+	ctx = core.Settling(ctx)
 	return g.Call(ctx, op, d.Attempt, func() error {
 		t, err := kit.Claimed[*taken](&g.Base, d)
 		if err != nil {

@@ -322,7 +322,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if err != nil {
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
-	ctx = kit.Settling(ctx)
+	ctx = core.Settling(ctx)
 	if !end.Commits() {
 		return g.release(ctx, a, claim.late)
 	}

@@ -17,7 +17,7 @@
 //     lost while they are held ([Holder]), decisions without Redis ([LocalGuard]), checks that share a
 //     round trip with other rules ([Phased]).
 //
-// Adapters use [Place], [DescriptionOf], [PhasesOf], [Refused] and [LoggerOf].
+// Adapters use [DescriptionOf], [PhasesOf] and [Refused], and from package core Place and LoggerOf.
 //
 // Everything in this package is safe for concurrent use, unless its documentation says otherwise.
 package kit

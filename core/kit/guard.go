@@ -3,7 +3,6 @@ package kit
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
@@ -30,6 +29,17 @@ type LocalGuard interface {
 	// the actor. It is not a faster Check for normal times: with n processes behind a load balancer, up to n
 	// times the limit passes. Rules call it under [core.FailLocal], and other callers after an error of Check.
 	CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error)
+}
+
+// Waiter is a guard whose attempts can wait until they are allowed: the rate limits.
+type Waiter interface {
+	LocalGuard
+
+	// Wait is Check for a caller that waits until the attempt is allowed: see limit.SlidingWindow.Wait. An
+	// attempt that is not allowed has an error, which is a [core.Refused] where the guard has decided so.
+	Wait(ctx context.Context, a core.Attempt) (core.Decision, error)
+	// WaitLocal is Wait without Redis: see CheckLocal.
+	WaitLocal(ctx context.Context, a core.Attempt) (core.Decision, error)
 }
 
 // Recaller is a guard, or the bans of a rule, that remembers refusals inside the process. If a request has
@@ -86,15 +96,4 @@ func Refused(ctx context.Context, guard any, d core.Decision, key, function stri
 	d.Attempt = core.Attempt{Shadow: d.Attempt.Shadow}
 	own.Engine().Observe(ctx, core.Event{Guard: d.Guard, Op: "refuse", Decision: d, Key: key,
 		Function: function})
-}
-
-// LoggerOf returns the logger for messages about a guard: the result of its method Logger, which [Base] has,
-// or slog.Default.
-func LoggerOf(guard any) *slog.Logger {
-	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
-		if logger := own.Logger(); logger != nil {
-			return logger
-		}
-	}
-	return slog.Default()
 }

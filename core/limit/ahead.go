@@ -45,11 +45,12 @@ func (t Lot) Limit() (l Limit) {
 // on a refusal by a limit with a Resolution is remembered for a part of the window at most, since another
 // process may return units then. settle receives units of an attempt that took them at stamp under a limit.
 // They come back, or, if units is below 0, are a cost beyond the estimate. It returns the units that Redis
-// still has to be told of.
+// still has to be told of. self is the guard that decides by them, which Wait asks.
 func (g *SlidingWindow) Ahead(
-	settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64),
+	self kit.Phased, settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64),
 ) *Ahead {
 	g.refusals.part = true
+	g.waits.decide = inTurn(self)
 	g.ahead = &Ahead{l: &g.limiter, settle: settle, sets: map[Limit]*limitSet{}}
 	return g.ahead
 }

@@ -47,7 +47,7 @@ func (l *limiter) Describe() kit.Description {
 				return nil, l.Reset(ctx, in.Attempt())
 			}},
 		},
-		Ops: []string{"check", "check_local", "settle", "refund", "spend", "peek", "reset"},
+		Ops: []string{"check", "check_local", "check_wait", "settle", "refund", "spend", "peek", "reset"},
 	}
 }
 

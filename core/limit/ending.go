@@ -67,7 +67,7 @@ func (l *limiter) end(ctx context.Context, op string, d core.Decision, actual in
 		return nil
 	}
 	begun := time.Now()
-	_, err := kit.InTurn(kit.Settling(ctx), l.beginEnding(begun, d, actual))
+	_, err := kit.InTurn(core.Settling(ctx), l.beginEnding(begun, d, actual))
 	return l.Observe(ctx, op, begun, d, err)
 }
 
@@ -160,7 +160,7 @@ func (s *settling) End(ctx context.Context) (core.Decision, error) {
 		return s.d, s.err
 	}
 	defer func() { s.release(s.err == nil) }()
-	defer s.l.refusals.drop(s.tag) // also after an error, since the server may have done it
+	defer s.l.freed(s.tag) // also after an error, since the server may have done it
 	first := !s.repeated
 	s.err = s.heard()
 	if s.err != nil && first && !script.NotRun(s.err) {
@@ -191,12 +191,13 @@ func (l *limiter) settleHere(took *taken, a core.Attempt, begun time.Time) {
 	case took.local && e.units > 0:
 		l.local().giveBack(&a, took.limits, l.micros(begun), took.stamp, e.units)
 		e.units = 0
+		l.freed(kit.TagOf(a))
 	case took.local:
 		l.local().charge(&a, took.limits, l.micros(begun), -e.units)
 		e.units = 0
 	case l.ahead != nil && took.rest > 0:
-		l.refusals.drop(kit.TagOf(a))
 		e.units = l.ahead.settle(a, took.limits[0], took.stamp, e.units)
+		l.freed(kit.TagOf(a))
 	}
 	e.done = e.units == 0
 }

@@ -33,7 +33,7 @@ type FixedWindow struct{ limiter }
 // with nothing used.
 func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *FixedWindow {
 	g := &FixedWindow{newLimiter(e, fixedWindow, name, nil, append([]Limit{limit}, more...)...)}
-	g.phases = g
+	g.ready(g)
 	return g
 }
 
@@ -41,6 +41,6 @@ func NewFixedWindow(e *core.Engine, name string, limit Limit, more ...Limit) *Fi
 // when the name is invalid or already in use, or when the function is nil.
 func NewFixedWindowBy(e *core.Engine, name string, limits Func) *FixedWindow {
 	g := &FixedWindow{newLimiter(e, fixedWindow, name, limits)}
-	g.phases = g
+	g.ready(g)
 	return g
 }

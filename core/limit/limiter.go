@@ -22,6 +22,7 @@ type algorithm struct {
 	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
+	flows      bool              // units come back one by one, not a window after they were taken
 }
 
 // scripts are two uses of one script.
@@ -83,6 +84,8 @@ type limiter struct {
 	ahead     *Ahead          // of package lease; or nil
 	askLong   *askLong
 	phases    kit.Phased // the guard itself
+	waits     *lines     // of Wait
+	waitsHere *lines     // of WaitLocal
 }
 
 // newLimiter returns a limiter with fixed limits, or with those that by returns. It panics on setup mistakes.
@@ -500,9 +503,10 @@ func (l *limiter) reset(ctx context.Context, a core.Attempt) error {
 	}
 	l.local().forget(&a, limits.limits, l.micros(time.Now()))
 	if !l.Engine().HasRedis() || len(limits.limits) == 0 {
+		l.freed(kit.TagOf(a))
 		return nil
 	}
-	defer l.refusals.drop(kit.TagOf(a)) // also after an error, since the server may have done it
+	defer l.freed(kit.TagOf(a)) // also after an error, since the server may have done it
 	_, err = l.Engine().RunWithin(ctx, l.Engine().SettleTimeout(), forget, l.keysOf(limits, a))
 	return err
 }

@@ -24,10 +24,15 @@ type rateLimit interface {
 	Reset(ctx context.Context, a core.Attempt) error
 	Refund(ctx context.Context, d core.Decision) error
 	Spend(ctx context.Context, d core.Decision, actual int64) error
+	kit.Waiter
+	core() *limiter
 	logKeys(a core.Attempt) []string
 	storePart(a core.Attempt) *storePart
 	forgetRefusals(a core.Attempt)
 }
+
+// core returns what all kinds share.
+func (l *limiter) core() *limiter { return l }
 
 // logKeys returns the keys of a limiter with fixed limits, in which it counts.
 func (l *limiter) logKeys(a core.Attempt) []string {

@@ -77,10 +77,7 @@ func (r *refusals) hear(call kit.Asked[string], limits []Limit, d core.Decision,
 		r.drop(call.Key)
 		return
 	}
-	lasts := min(d.RetryAfter, r.keys.Longest())
-	if r.part && limits[0].Resolution > 0 { // other processes give back what they have in hand
-		lasts = min(lasts, script.DurationOf(limits[0].grain(), time.Microsecond))
-	}
+	lasts := r.certain(limits, min(d.RetryAfter, r.keys.Longest()))
 	heard := refusal{
 		limits: limits, cost: d.Attempt.Cost, max: d.Limit, window: d.Window,
 		retry: d.RetryAfter, remaining: d.Remaining,
@@ -101,6 +98,14 @@ func (r *refusals) hear(call kit.Asked[string], limits []Limit, d core.Decision,
 		}
 		return kept
 	})
+}
+
+// certain returns for how long of that time a refusal under the limits holds.
+func (r *refusals) certain(limits []Limit, lasts time.Duration) time.Duration {
+	if r.part && limits[0].Resolution > 0 { // other processes give back what they have in hand
+		return min(lasts, script.DurationOf(limits[0].grain(), time.Microsecond))
+	}
+	return lasts
 }
 
 // drop forgets the refusals of a key, and voids those whose replies are still on their way.

@@ -59,7 +59,7 @@ type SlidingWindow struct{ limiter }
 // finest limit and the window of the longest, at most 10,000 parts.
 func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *SlidingWindow {
 	g := &SlidingWindow{newLimiter(e, slidingWindow, name, nil, append([]Limit{limit}, more...)...)}
-	g.phases = g
+	g.ready(g)
 	return g
 }
 
@@ -68,6 +68,6 @@ func NewSlidingWindow(e *core.Engine, name string, limit Limit, more ...Limit) *
 // when the function is nil.
 func NewSlidingWindowBy(e *core.Engine, name string, limits Func) *SlidingWindow {
 	g := &SlidingWindow{newLimiter(e, slidingWindow, name, limits)}
-	g.phases = g
+	g.ready(g)
 	return g
 }

@@ -121,7 +121,7 @@ func TestADebtOutlivesAnOutage(t *testing.T) {
 	}
 	faults.Refuse(true)
 	faults.CutAll()
-	var places [8]kit.Place
+	var places [8]core.Place
 	for i, g := range guards {
 		places[2*i].Settle(t.Context(), g, more[i], core.CommitCost(30))
 		places[2*i+1].Settle(t.Context(), g, less[i], core.CommitCost(1))

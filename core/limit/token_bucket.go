@@ -5,7 +5,13 @@ import (
 )
 
 // Twice the square of the largest Max is below 2^53, so that the products in the script are exact integers.
-var tokenBucket = newAlgorithm("bucket", "token_bucket", newBucket, upTo(10_000_000, "a token bucket holds"))
+var tokenBucket = flowing(newAlgorithm("bucket", "token_bucket", newBucket,
+	upTo(10_000_000, "a token bucket holds")))
+
+func flowing(a *algorithm) *algorithm {
+	a.flows = true
+	return a
+}
 
 // TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
 // Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second
@@ -41,7 +47,7 @@ type TokenBucket struct{ limiter }
 // size. A Window that is changed or added begins with a full bucket.
 func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *TokenBucket {
 	g := &TokenBucket{newLimiter(e, tokenBucket, name, nil, append([]Limit{limit}, more...)...)}
-	g.phases = g
+	g.ready(g)
 	return g
 }
 
@@ -49,6 +55,6 @@ func NewTokenBucket(e *core.Engine, name string, limit Limit, more ...Limit) *To
 // when the name is invalid or already in use, or when the function is nil.
 func NewTokenBucketBy(e *core.Engine, name string, limits Func) *TokenBucket {
 	g := &TokenBucket{newLimiter(e, tokenBucket, name, limits)}
-	g.phases = g
+	g.ready(g)
 	return g
 }

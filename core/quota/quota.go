@@ -204,7 +204,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.undo(kit.Settling(ctx), d.Attempt, claim)
+	return g.undo(core.Settling(ctx), d.Attempt, claim)
 }
 
 // undo takes back the item that one call of Check was granted. If that call may still arrive, undo leaves a

@@ -301,7 +301,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if _, err := kit.Claimed[State](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	ctx = kit.Settling(ctx)
+	ctx = core.Settling(ctx)
 	switch {
 	case end.Revokes():
 		_, err := g.cancelBy(ctx, g.Engine().RunWithin, g.cancelArgs("sold"), d.Attempt)

@@ -111,7 +111,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // hold takes permits, works for a while, and gives them back.
 func (r *running) hold(ctx context.Context, g *renewing, cost int64, work time.Duration) {
-	var place kit.Place
+	var place core.Place
 	if err := place.Take(); err != nil {
 		return
 	}

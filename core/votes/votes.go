@@ -422,7 +422,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	ctx = kit.Settling(ctx)
+	ctx = core.Settling(ctx)
 	if end.Commits() {
 		return g.keepVote(ctx, d.Attempt, claim)
 	}

@@ -99,7 +99,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if err != nil {
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
-	return g.free(kit.Settling(ctx), d.Attempt, p)
+	return g.free(core.Settling(ctx), d.Attempt, p)
 }
 
 func (g *Guard) free(ctx context.Context, a core.Attempt, p place) error {

@@ -45,11 +45,14 @@ func Full() bool { return process.places.Load() > process.most }
 // Add queues a job, which takes over a place unless it is Early.
 func Add(lane any, j *Job) { process.add(lane, j) }
 
-// Size returns how many jobs a lane has, waiting and running.
+// Size returns how many jobs a lane has, waiting and running, with what is held.
 func Size(lane any) int { return process.size(lane) }
 
-// Hurry makes the Early jobs of a lane due; nil stands for all lanes.
+// Hurry makes the Early jobs of a lane due, and calls what Hold was given; nil stands for all lanes.
 func Hurry(lane any) { process.hurry(lane) }
+
+// Hold counts something as pending in a lane until release is called. Hurry calls end for it, each time.
+func Hold(lane any, end func()) (release func()) { return process.hold(lane, end) }
 
 // process is the backlog of the process. It belongs to no engine: guards of an application may have none.
 var process = newBacklog(Most)
@@ -62,6 +65,13 @@ type backlog struct {
 
 	mu    sync.Mutex
 	lanes map[any]*lane
+	held  map[*holding]struct{}
+}
+
+// holding is what Hold counts.
+type holding struct {
+	lane any
+	end  func()
 }
 
 // Job is something to repeat until it is done or its time is over.
@@ -89,7 +99,9 @@ type lane struct {
 	wake    chan struct{}
 }
 
-func newBacklog(most int64) *backlog { return &backlog{most: most, lanes: map[any]*lane{}} }
+func newBacklog(most int64) *backlog {
+	return &backlog{most: most, lanes: map[any]*lane{}, held: map[*holding]struct{}{}}
+}
 
 // take takes a place and reports whether there was one.
 func (b *backlog) take() bool {
@@ -100,11 +112,38 @@ func (b *backlog) take() bool {
 	return true
 }
 
-// hurry makes the jobs due that Drain does not wait for: those of one lane, or of all lanes if key is nil.
+func (b *backlog) hold(key any, end func()) (release func()) {
+	h := &holding{lane: key, end: end}
+	background.Begin()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[h] = struct{}{}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.held, h)
+		background.End()
+	}
+}
+
+// hurry ends what is held, and makes the jobs due that Drain does not wait for: those of one lane, or of all
+// lanes if key is nil.
 func (b *backlog) hurry(key any) {
+	for _, h := range b.hurryJobs(key) {
+		h.end()
+	}
+}
+
+// hurryJobs makes the jobs due, and returns what is held.
+func (b *backlog) hurryJobs(key any) (held []*holding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
+	for h := range b.held {
+		if key == nil || h.lane == key {
+			held = append(held, h)
+		}
+	}
 	for of, l := range b.lanes {
 		if key != nil && of != key {
 			continue
@@ -117,6 +156,7 @@ func (b *backlog) hurry(key any) {
 		heap.Init(&l.jobs)
 		l.awake()
 	}
+	return held
 }
 
 // add queues a job, which must have a place unless it is early.
@@ -135,13 +175,18 @@ func (b *backlog) add(key any, j *Job) {
 }
 
 // size returns how many jobs a lane has.
-func (b *backlog) size(key any) int {
+func (b *backlog) size(key any) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l := b.lanes[key]; l != nil {
-		return len(l.jobs) + l.running
+		n = len(l.jobs) + l.running
 	}
-	return 0
+	for h := range b.held {
+		if h.lane == key {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *lane) awake() {

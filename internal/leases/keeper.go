@@ -279,7 +279,7 @@ func (k *Keeper) Settle(ctx context.Context, d core.Decision) error {
 	if h.Lease == 0 {
 		return nil
 	}
-	return k.release(kit.Settling(ctx), h)
+	return k.release(core.Settling(ctx), h)
 }
 
 // Give gives back what a call of Check has taken, and tells the observer.

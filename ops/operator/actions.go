@@ -151,7 +151,7 @@ func (t *target) find(name string) *kit.Operation {
 // guard.
 func (all targets) logger(guard string) *slog.Logger {
 	i := slices.IndexFunc(all, func(t *target) bool { return t.Name == guard })
-	return kit.LoggerOf(all[max(i, 0)].guard)
+	return core.LoggerOf(all[max(i, 0)].guard)
 }
 
 // texts returns the fields as the operation reads them. Operators know the ID that a client sent. The guard

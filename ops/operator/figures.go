@@ -82,7 +82,7 @@ type breakerFigures struct {
 // Observe implements [core.Observer].
 func (f *Figures) Observe(_ context.Context, e core.Event) {
 	switch e.Op {
-	case "check", "check_local", "refuse":
+	case "check", "check_local", "check_wait", "refuse":
 		if g := f.of(e.Guard); g != nil {
 			g.note(&e, f.present(), !f.NoActors)
 		}
@@ -144,7 +144,7 @@ func (g *guardFigures) note(e *core.Event, now time.Time, actors bool) {
 	d := &e.Decision
 	m := g.minute(now)
 	switch kind := e.ErrorKind(); {
-	case kind == "invalid", kind == "canceled": // the caller's doing
+	case kind == "invalid", kind == "canceled", kind == "" && d.Reason == "": // the caller's doing
 		return
 	case kind != "":
 		m.counts[countUnavailable].Add(1)
@@ -158,7 +158,7 @@ func (g *guardFigures) note(e *core.Event, now time.Time, actors bool) {
 	default:
 		m.counts[countRefused+g.placeOf(d.Reason)].Add(1)
 	}
-	if d.Source == core.SourceRedis {
+	if d.Source == core.SourceRedis && e.Op != "check_wait" { // else how long it has waited
 		m.took[placeOf(e.Took)].Add(1)
 	}
 	if actors && d.Attempt.Actor != "" && !d.Attempt.Shadow {

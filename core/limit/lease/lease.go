@@ -61,7 +61,7 @@ func (g *Guard) over(w *limit.SlidingWindow) *Guard {
 // holding sets for how many actors and resources the guard keeps what is in hand.
 func (g *Guard) holding(most int) *Guard {
 	g.hands = newHands(g, most)
-	g.ahead = g.Ahead(g.hands.settle)
+	g.ahead = g.Ahead(g, g.hands.settle)
 	return g
 }
 

@@ -176,7 +176,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	if _, err := kit.Claimed[seckill.State](&g.Base, d); err != nil {
 		return g.Observe(ctx, "settle", begun, d, err)
 	}
-	ctx = kit.Settling(ctx)
+	ctx = core.Settling(ctx)
 	if !end.Commits() {
 		_, err := g.end(ctx, "cancel", d.Attempt, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
 			part := d

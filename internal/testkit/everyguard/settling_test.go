@@ -158,10 +158,10 @@ func TestSettlingKeepsTheValuesOfItsContext(t *testing.T) {
 	n := &atomic.Int64{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), countKey{}, n))
 	cancel()
-	if s := kit.Settling(ctx); s.Err() != nil || s.Value(countKey{}) != n {
+	if s := core.Settling(ctx); s.Err() != nil || s.Value(countKey{}) != n {
 		t.Errorf("%v, %v", s.Err(), s.Value(countKey{}))
 	}
-	if kit.Settling(context.Background()) != context.Background() {
+	if core.Settling(context.Background()) != context.Background() {
 		t.Error("a context that never ends was wrapped")
 	}
 }

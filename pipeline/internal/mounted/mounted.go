@@ -23,7 +23,7 @@ type Rule struct {
 	Source answers.Source
 	Table  answers.Table // of the guard
 	Counts bool          // however requests end, and is no claim: see kit.Phased
-	Places bool          // what the guard takes may go back, for which a claim needs a kit.Place
+	Places bool          // what the guard takes may go back, for which a claim needs a core.Place
 	Phases kit.Phased    // of the guard; nil: Check decides
 	Local  kit.LocalGuard
 	Holder kit.Holder // nil: claims of the guard are not lost while the request runs
@@ -96,7 +96,7 @@ func (r *Rule) Settles() bool {
 }
 
 // Logger returns the logger of the engine of the rule's guard.
-func (r *Rule) Logger() *slog.Logger { return kit.LoggerOf(r.Guard) }
+func (r *Rule) Logger() *slog.Logger { return core.LoggerOf(r.Guard) }
 
 // Outage returns what follows when the guard cannot decide.
 func (r *Rule) Outage() core.Outage { return cmp.Or(r.OnOutage, r.Traits.Outage) }

@@ -1,0 +1,215 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/idempotency"
+	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/core/lock"
+	"github.com/gatehouse-go/gatehouse/core/seckill"
+	"github.com/gatehouse-go/gatehouse/core/semaphore"
+	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+var errWork = errors.New("the work has failed")
+
+// refusedAs returns the refusal that an error is, or one without a reason.
+func refusedAs(err error) (r core.Refused) {
+	var as *core.Refused
+	if errors.As(err, &as) {
+		r = *as
+	}
+	return r
+}
+
+// ends are the ways in which work ends.
+var ends = map[string]func(context.Context) error{
+	"returns": func(context.Context) error { return nil },
+	"fails":   func(context.Context) error { return errWork },
+	"panics":  func(context.Context) error { panic("of the work") },
+	"exits":   func(context.Context) error { runtime.Goexit(); return nil },
+}
+
+// do calls Do in a goroutine of its own, which work may end. It reports whether Do has returned, and its error.
+func do(
+	ctx context.Context, g core.Guard, a core.Attempt, work func(context.Context) error,
+) (returned bool, err error) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() { _ = recover() }()
+		err = core.Do(ctx, g, a, work)
+		returned = true
+	}()
+	<-ended
+	return returned, err
+}
+
+// TestDoTellsTheGuardHowWorkEnded.
+//
+// Promise: core.Do commits the attempt when its work returns nil. It rolls it back when the work fails, panics
+// or ends its goroutine, except for what a rate limit has counted.
+func TestDoTellsTheGuardHowWorkEnded(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		polls := votes.New(e, "polls", votes.Options{})
+		sale := seckill.New(e, "sale", seckill.Options{})
+		slots := semaphore.New(e, "slots", semaphore.Options{Max: 1})
+		calls := limit.NewSlidingWindow(e, "calls", limit.PerHour(10))
+		if _, err := sale.Open(t.Context(), "sku", seckill.Sale{Stock: 100}); err != nil {
+			t.Fatal(err)
+		}
+		for name, work := range ends {
+			a := core.Attempt{Actor: name, Resource: "sku"}
+			ok := name == "returns"
+			check := func(g core.Guard, want core.Reason) {
+				t.Helper()
+				returned, err := do(t.Context(), g, a, work)
+				if returned != (ok || name == "fails") || returned && !errors.Is(err, map[bool]error{false: errWork}[ok]) {
+					t.Errorf("%s, %s: %t, %v", g.Name(), name, returned, err)
+				}
+				d := guardtest.Check(t, g, a)
+				if d.Reason != want {
+					t.Errorf("%s, %s: a second attempt is %s: want %s", g.Name(), name, d.Reason, want)
+				}
+				if d.Allowed {
+					guardtest.Settle(t, g, d, core.Rollback)
+				}
+			}
+			after := core.ReasonOK
+			if ok {
+				after = core.ReasonDuplicate
+			}
+			check(polls, after)
+			check(slots, core.ReasonOK)
+			check(calls, core.ReasonOK)
+			if d, err := calls.Peek(t.Context(), a); err != nil || d.Remaining != 9 {
+				t.Errorf("%s: %d left, %v: want that the attempt counts", name, d.Remaining, err)
+			}
+			if _, err := do(t.Context(), sale, a, work); ok != (err == nil) && name == "returns" {
+				t.Error(err)
+			}
+		}
+		s, err := sale.Status(t.Context(), "sku")
+		if err != nil || s.Sold != 1 || s.Held != 0 {
+			t.Errorf("%+v, %v: want one unit sold", s, err)
+		}
+	})
+}
+
+// TestDoDoesNoWorkThatIsRefusedOrDone.
+//
+// Promise: core.Do calls its work for allowed attempts alone, and not again for one whose work is done. A
+// refusal is a core.Refused, with its reason and how long to wait.
+func TestDoDoesNoWorkThatIsRefusedOrDone(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		calls := limit.NewSlidingWindow(e, "calls", limit.PerHour(1))
+		once := idempotency.New(e, "once", idempotency.Options{})
+		n := 0
+		work := func(context.Context) error { n++; return nil }
+		if err := core.Do(t.Context(), calls, core.Attempt{Actor: "ann"}, work); err != nil {
+			t.Fatal(err)
+		}
+		r := refusedAs(core.Do(t.Context(), calls, core.Attempt{Actor: "ann"}, work))
+		if r.Reason != core.ReasonLimited || r.RetryAfter < 59*time.Minute || r.Attempt.Actor != "ann" || n != 1 {
+			t.Errorf("%+v after %d runs: want a refusal", r, n)
+		}
+		if text := r.Error(); strings.Contains(text, "ann") || !strings.Contains(text, "limited") {
+			t.Errorf("%q: want a text without what a client chose", text)
+		}
+		shadow := core.Attempt{Actor: "ann", Shadow: true}
+		if err := core.Do(t.Context(), calls, shadow, work); err != nil || n != 2 {
+			t.Errorf("%v after %d runs: want that a shadow refuses nobody", err, n)
+		}
+		pay := core.Attempt{Actor: "ann", ID: "payment-7"}
+		if err := core.Do(t.Context(), once, pay, ends["fails"]); !errors.Is(err, errWork) {
+			t.Error(err)
+		}
+		for range 3 {
+			if err := core.Do(t.Context(), once, pay, work); err != nil || n != 3 {
+				t.Errorf("%v after %d runs: want one run of an operation", err, n-2)
+			}
+		}
+		if err := core.Do(t.Context(), calls, core.Attempt{}, work); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%v: want an invalid attempt", err)
+		}
+	})
+}
+
+// TestDoEndsTheWorkOfALostLease.
+//
+// Promise: core.Do ends the context of its work when the lease is lost, and returns the cause.
+func TestDoEndsTheWorkOfALostLease(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		g := lock.New(guardtest.NewEngine(b), "account", lock.Options{Lease: time.Second})
+		a := core.Attempt{Actor: "ann", Resource: "a7"}
+		err := core.Do(t.Context(), g, a, func(ctx context.Context) error {
+			if _, err := g.Break(ctx, "a7"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		})
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("%v: want that the lock is lost", err)
+		}
+	})
+}
+
+// TestDoInAnOutage: the guard's policy decides.
+func TestDoInAnOutage(t *testing.T) {
+	b := redistest.Single(t)
+	f := redistest.NewFaults(t)
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f))
+	polls, calls := votes.New(e, "polls", votes.Options{}), limit.NewSlidingWindow(e, "calls", limit.PerHour(1))
+	f.Refuse(true)
+	n := 0
+	work := func(context.Context) error { n++; return nil }
+	a := core.Attempt{Actor: "ann", Resource: "poll"}
+	if err := core.Do(t.Context(), polls, a, work); err == nil || n != 0 || refusedAs(err).Reason != "" {
+		t.Errorf("%v after %d runs: want that the vote fails", err, n)
+	}
+	if err := core.Do(t.Context(), calls, a, work); err != nil || n != 1 {
+		t.Errorf("%v after %d runs: want that the local limit allows one", err, n)
+	}
+	if r := refusedAs(core.Do(t.Context(), calls, a, work)); r.Source != core.SourceLocal || n != 1 {
+		t.Errorf("%+v after %d runs: want that the local limit refuses the second", r, n)
+	}
+	f.Heal()
+	if err := e.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSpendInDo: the real cost of work, in a budget and a limit at once.
+func TestSpendInDo(t *testing.T) {
+	b := redistest.Single(t)
+	e := guardtest.NewEngine(b)
+	tokens := limit.NewTokenBucket(e, "tokens", limit.PerDay(1000))
+	a := core.Attempt{Actor: "ann", Cost: 100}
+	err := core.Do(t.Context(), tokens, a, func(ctx context.Context) error {
+		if !core.Spend(ctx, "tokens", 20) || !core.Spend(ctx, "tokens", 20) || core.Spend(ctx, "others", 1) ||
+			core.Spend(ctx, "tokens", -1) {
+			t.Error("Spend says something else")
+		}
+		return errWork
+	})
+	if !errors.Is(err, errWork) {
+		t.Error(err)
+	}
+	if d, err := tokens.Peek(t.Context(), a); err != nil || d.Remaining != 960 {
+		t.Errorf("%d are left, %v: want 960", d.Remaining, err)
+	}
+	if core.Spend(t.Context(), "tokens", 1) {
+		t.Error("there is no work")
+	}
+}

@@ -1,0 +1,385 @@
+package limit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/backlog"
+)
+
+// This file has the lines of Wait. A line asks about its first waiters together: for the sum of their costs.
+// What Redis takes for all of them counts from one moment, as if they had come one after the other.
+
+// lines are the lines of a limiter in this process: one per actor and resource.
+type lines struct {
+	l      *limiter
+	decide func(ctx context.Context, a core.Attempt) (core.Decision, error)
+
+	some  atomic.Int64 // how many there are
+	mu    sync.Mutex   // of all lines; not held while anybody is asked
+	byTag map[string]*line
+}
+
+// line are attempts that wait for units of one actor and resource. A goroutine serves them while there are
+// any.
+type line struct {
+	tag         string
+	of          core.Attempt // has the actor and the resource
+	first, last *waiter
+	unchecked   *waiter // from this one on nobody was told whether there is time enough
+
+	units float64 // that all of them ask for
+
+	left int64     // units that are probably free, by the last answer
+	due  time.Time // when fits units are free, by the last answer, and not before; zero: perhaps now
+	look time.Time // when to ask next
+	fits int64
+	by   *limitSet // under these limits
+	said core.Decision
+
+	again bool          // units may have come back since the last call was made
+	wake  chan struct{} // holds one: look at once
+}
+
+// waiter is an attempt in line. It takes 200 bytes with its channel.
+type waiter struct {
+	ctx        context.Context
+	attempt    *core.Attempt // where a function returns the limits; or nil
+	limits     *limitSet     // when it came
+	cost       int64
+	deadline   int64 // see micros
+	prev, next *waiter
+	asked      bool // with a call that is under way
+	over       bool // is answered, or gone
+	answer     *answer
+	ready      chan struct{} // closed when it is answered
+}
+
+type answer struct {
+	d   core.Decision
+	err error
+}
+
+const (
+	// lookAfter is the longest time until a line is asked about: other processes give units back, too.
+	lookAfter = 10 * time.Second
+	// lookAfterClock is the same where a test has set a clock, by which nobody sleeps.
+	lookAfterClock = 10 * time.Millisecond
+	// yieldMost is for how long a line that took the last unit lets others ask first, and yieldPart which part
+	// of the window it is at most. Else the process with the shortest way to Redis would have all units.
+	yieldMost, yieldPart = 5 * time.Millisecond, 256
+)
+
+func newLines(
+	l *limiter, decide func(ctx context.Context, a core.Attempt) (core.Decision, error),
+) *lines {
+	return &lines{l: l, decide: decide, byTag: map[string]*line{}}
+}
+
+// enter puts a waiter in line, unless it cannot be served in time.
+func (s *lines) enter(tag string, a *core.Attempt, w *waiter) *line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.byTag[tag]
+	if n == nil {
+		n = &line{tag: tag, of: core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID},
+			wake: make(chan struct{}, 1)}
+		s.byTag[tag] = n
+		s.some.Add(1)
+		release := backlog.Hold(s.l.Engine(), func() { s.end(n) })
+		go func() {
+			defer release()
+			s.serve(n)
+		}()
+	}
+	n.push(w)
+	if n.unchecked == nil {
+		n.unchecked = w
+	}
+	s.refuseLate(n, time.Now())
+	return n
+}
+
+// leave takes a waiter out of the line, unless it is answered already.
+func (s *lines) leave(n *line, w *waiter) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.over {
+		return false
+	}
+	w.over = true
+	n.remove(w)
+	return true
+}
+
+// freed has a line look at once whether there are units.
+func (s *lines) freed(tag string) {
+	if s.some.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.byTag[tag]; n != nil {
+		n.again = true
+		n.forget()
+	}
+}
+
+// end ends all waits of a line.
+func (s *lines) end(n *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n.first != nil {
+		n.first.answered(n, core.Decision{}, core.ErrDrained)
+	}
+	n.forget()
+}
+
+// serve asks for the units of those in line, until nobody is left.
+func (s *lines) serve(n *line) {
+	for {
+		asked, pause := s.next(n)
+		switch {
+		case len(asked) > 0:
+			s.ask(n, asked)
+		case pause == 0:
+			return
+		default:
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-n.wake:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// next returns those to ask about now, or for how long to sleep. Without either the line is empty, and gone.
+func (s *lines) next(n *line) (asked []*waiter, pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n.first == nil {
+		delete(s.byTag, n.tag)
+		s.some.Add(-1)
+		return nil, 0
+	}
+	if pause = time.Until(n.look); pause > 0 {
+		return nil, pause
+	}
+	// Half of what is free is left to other processes.
+	most := max(n.first.cost, (n.left+1)/2)
+	for w := n.first; w != nil && w.cost <= most; w = w.next {
+		most -= w.cost
+		w.asked = true
+		asked = append(asked, w)
+	}
+	n.again = false
+	return asked, 0
+}
+
+// ask asks for the units of waiters together, and answers them.
+func (s *lines) ask(n *line, asked []*waiter) {
+	ctx := context.WithoutCancel(asked[0].ctx)
+	same, d, err := s.decideFor(ctx, n, asked)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range asked {
+		w.asked = false
+	}
+	asked = asked[:same]
+	now := time.Now()
+	n.left, n.due, n.look, n.by = 0, time.Time{}, time.Time{}, asked[0].limits
+	switch {
+	case err != nil:
+		for _, w := range asked {
+			w.answered(n, d, err)
+		}
+	case d.Allowed:
+		for i, part := range split(d, asked) {
+			if asked[i].over {
+				s.giveBack(n, part)
+			} else {
+				asked[i].answered(n, part, nil)
+			}
+		}
+		if n.left = d.Remaining; n.left <= 0 {
+			n.wait(now, d.ResetAfter, 1, d)
+			n.look = n.look.Add(min(yieldMost, d.Window/yieldPart))
+		}
+	case len(asked) > 1: // others were faster: ask about the first one
+	case d.Reason == core.ReasonLimited:
+		n.wait(now, d.RetryAfter, asked[0].cost, d)
+		n.look = now.Add(s.l.refusals.certain(asked[0].limits.limits, d.RetryAfter))
+	default:
+		asked[0].answered(n, d, nil)
+	}
+	s.refuseLate(n, now)
+	if n.again || !n.due.IsZero() && n.first != nil && !n.first.waits(n) {
+		n.forget()
+	}
+	longest := lookAfter
+	if s.l.Engine().HasClock() {
+		longest = lookAfterClock
+	}
+	if latest := now.Add(longest); n.look.After(latest) {
+		n.look = latest
+	}
+}
+
+// decideFor decides about the first of the waiters together: about all that have the same limits.
+func (s *lines) decideFor(ctx context.Context, n *line, asked []*waiter) (same int, d core.Decision, err error) {
+	same = len(asked)
+	defer func() {
+		if value := recover(); value != nil { // of the application's function, or of a hook of the client
+			err = fmt.Errorf("panic: %v", value)
+		}
+	}()
+	a := n.of
+	if s.l.by != nil {
+		a = *asked[0].attempt
+		same = s.alike(ctx, asked)
+	}
+	a.Cost = 0
+	for _, w := range asked[:same] {
+		a.Cost += w.cost
+	}
+	d, err = s.decide(ctx, a)
+	return same, d, err
+}
+
+// alike returns how many of the waiters, from the first on, have the same limits now.
+func (s *lines) alike(ctx context.Context, asked []*waiter) int {
+	if len(asked) == 1 {
+		return 1
+	}
+	first, err := s.l.limitsBy(ctx, *asked[0].attempt)
+	for i := 1; i < len(asked) && err == nil; i++ {
+		var of *limitSet
+		if of, err = s.l.limitsBy(ctx, *asked[i].attempt); err != nil || !slices.Equal(of.limits, first.limits) {
+			return i
+		}
+	}
+	if err != nil {
+		return 1
+	}
+	return len(asked)
+}
+
+// giveBack gives back the units of a waiter that has gone while it was asked about.
+func (s *lines) giveBack(n *line, d core.Decision) {
+	d.Attempt.Actor, d.Attempt.Resource = n.of.Actor, n.of.Resource
+	var p core.Place
+	p.SettleLater(s.l.phases, d, core.Rollback)
+}
+
+// wait has the line wait until so many units fit.
+func (n *line) wait(now time.Time, until time.Duration, fits int64, said core.Decision) {
+	n.due, n.fits, n.said = now.Add(until), fits, said
+	n.look = n.due
+}
+
+// forget forgets when the line is due.
+func (n *line) forget() {
+	n.due, n.look = time.Time{}, time.Time{}
+	select {
+	case n.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// refuseLate answers the first ones, and those that were not told yet, if they cannot be served before their
+// deadlines.
+func (s *lines) refuseLate(n *line, now time.Time) {
+	if !n.due.After(now) {
+		return
+	}
+	for n.first != nil && n.first.waits(n) && n.first.refused(n, n.due, now) {
+	}
+	ahead := n.units
+	for w := n.unchecked; w != nil; w = w.next {
+		ahead -= float64(w.cost)
+	}
+	for w := n.unchecked; w != nil; {
+		next := w.next
+		if !w.refused(n, n.earliest(ahead+float64(w.cost), s.l.algorithm.flows), now) {
+			ahead += float64(w.cost)
+		}
+		w = next
+	}
+	n.unchecked = nil
+}
+
+// refused refuses a waiter that cannot be served before that moment, if it cannot wait so long.
+func (w *waiter) refused(n *line, before, now time.Time) bool {
+	if w.asked || micros(before) <= w.deadline {
+		return false
+	}
+	d := n.said
+	d.Allowed, d.Reason, d.Source = false, core.ReasonLimited, core.SourceRemembered
+	d.Remaining, d.RetryAfter, d.ResetAfter = 0, before.Sub(now), before.Sub(now)
+	w.answered(n, d, nil)
+	return true
+}
+
+// earliest returns the moment before which those in line cannot all have had so many units.
+func (n *line) earliest(units float64, flows bool) time.Time {
+	windows := math.Floor((units - 1) / float64(n.said.Limit))
+	if flows {
+		windows = max(units-float64(n.fits), 0) / float64(n.said.Limit)
+	}
+	const longest = 100 * 365 * 24 * time.Hour
+	return n.due.Add(time.Duration(min(windows*float64(n.said.Window), float64(longest))))
+}
+
+func (n *line) push(w *waiter) {
+	if w.prev = n.last; w.prev == nil {
+		n.first = w
+	} else {
+		w.prev.next = w
+	}
+	n.last = w
+	n.units += float64(w.cost)
+}
+
+// remove takes a waiter out. The line looks at once if the one behind it may be served before.
+func (n *line) remove(w *waiter) {
+	if w.prev == nil {
+		n.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		n.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	if n.unchecked == w {
+		n.unchecked = w.next
+	}
+	n.units -= float64(w.cost)
+	if w.prev == nil && !w.asked && !n.due.IsZero() && (n.first == nil || !n.first.waits(n)) {
+		n.forget()
+	}
+}
+
+// waits reports whether the waiter, as the first one, has to wait until the line is due.
+func (w *waiter) waits(n *line) bool {
+	return w.cost >= n.fits && (w.limits == n.by || slices.Equal(w.limits.limits, n.by.limits))
+}
+
+// answered answers a waiter, unless it is over.
+func (w *waiter) answered(n *line, d core.Decision, err error) {
+	if w.over {
+		return
+	}
+	w.over, w.answer = true, &answer{d, err}
+	n.remove(w)
+	close(w.ready)
+}

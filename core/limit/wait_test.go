@@ -1,0 +1,506 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+// admitted is a list of all that was admitted.
+type admitted struct {
+	mu   sync.Mutex
+	list []atMoment
+}
+
+// atMoment is so many units at a moment of the server's clock, in microseconds, in the order of answers.
+type atMoment struct{ at, units int64 }
+
+func (a *admitted) add(d core.Decision) {
+	took, _ := core.ClaimOf[*taken](d)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.list = append(a.list, atMoment{took.stamp, d.Attempt.Cost})
+}
+
+// most returns how many units the fullest window has.
+func most(list []atMoment, window time.Duration) (most int64) {
+	for _, last := range list {
+		sum := int64(0)
+		for _, one := range list {
+			if one.at <= last.at && last.at < one.at+window.Microseconds() {
+				sum += one.units
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// wantMost wants no window to have more units than the kind promises.
+func (a *admitted) wantMost(t *testing.T, kind string, l Limit) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	may := l.Max
+	if kind != "SlidingWindow" {
+		may = 2 * l.Max
+	}
+	if got := most(a.list, l.Window); got > may {
+		t.Errorf("%d units in %v: want %d at most", got, l.Window, may)
+	}
+}
+
+// lineOf returns how many attempts wait for the actor's units in this process.
+func (l *limiter) lineOf(a core.Attempt) (n int) {
+	l.waits.mu.Lock()
+	defer l.waits.mu.Unlock()
+	if line := l.waits.byTag[kit.TagOf(a)]; line != nil {
+		for w := line.first; w != nil; w = w.next {
+			n++
+		}
+	}
+	return n
+}
+
+// refused returns the refusal that an error is; without one it has no reason.
+func refused(err error) (r core.Refused) {
+	var as *core.Refused
+	if errors.As(err, &as) {
+		r = *as
+	}
+	return r
+}
+
+// wantLine waits until so many attempts wait.
+func (l *limiter) wantLine(t *testing.T, a core.Attempt, want int) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, func() bool { return l.lineOf(a) == want },
+		fmt.Sprintf("not %d attempts wait", want))
+}
+
+// eachWaiter runs f with a guard of each kind, on all backends and in memory.
+func eachWaiter(t *testing.T, of Limit, f func(t *testing.T, kind string, g rateLimit)) {
+	t.Helper()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				f(t, k.name, k.make(guardtest.NewEngine(b), "partner", of))
+			})
+			t.Run("memory", func(t *testing.T) { f(t, k.name, k.make(core.NewMemory(), "partner", of)) })
+		})
+	}
+}
+
+var partner = core.Attempt{Actor: "partner"}
+
+// TestWaitersAreServedWhenTheirUnitsAreFree: more attempts than the limit admits, some with a larger cost, and
+// all are admitted.
+//
+// Promise: Whatever waits, no window has more units than the limit says.
+func TestWaitersAreServedWhenTheirUnitsAreFree(t *testing.T) {
+	of := Per(10, 200*time.Millisecond)
+	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
+		var all sync.WaitGroup
+		var got admitted
+		for i := range 40 {
+			all.Go(func() {
+				d, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: int64(1 + i%3)})
+				if err != nil || !d.Allowed || d.Attempt.Cost != int64(1+i%3) || d.Guard != "partner" {
+					t.Errorf("%+v, %v", d, err)
+				}
+				got.add(d)
+			})
+		}
+		all.Wait()
+		got.wantMost(t, kind, of)
+		if n := len(got.list); n != 40 {
+			t.Errorf("%d were served: want 40", n)
+		}
+		g.core().wantLine(t, partner, 0)
+	})
+}
+
+// TestWaitersAreServedInTheirOrder: a large cost is not overtaken by small ones that came later.
+//
+// Promise: The waiters of a process are served in the order in which they came, whatever their costs.
+func TestWaitersAreServedInTheirOrder(t *testing.T) {
+	of := Per(4, 100*time.Millisecond)
+	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
+		costs := []int64{4, 1, 4, 1, 1, 3, 1, 2}
+		var all sync.WaitGroup
+		order := make([]int64, len(costs))
+		var served atomic.Int64
+		guardtest.Check(t, g, core.Attempt{Actor: "partner", Cost: 4})
+		for i, cost := range costs {
+			all.Go(func() {
+				d, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: cost})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				took, _ := core.ClaimOf[*taken](d)
+				order[i] = took.stamp
+				served.Add(1)
+			})
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				return g.core().lineOf(partner)+int(served.Load()) > i
+			}, "it does not come")
+		}
+		all.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("served at %v", order)
+		}
+	})
+}
+
+// TestAWaitThatCannotSucceedEndsAtOnce: the deadline is earlier than the moment that Redis names.
+//
+// Promise: An attempt that cannot be allowed before its deadline is refused before it waits, with the moment
+// at which it could be.
+func TestAWaitThatCannotSucceedEndsAtOnce(t *testing.T) {
+	of := Per(4, time.Hour)
+	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
+		guardtest.Check(t, g, core.Attempt{Actor: "partner", Cost: 4})
+		late, cancel := context.WithTimeout(t.Context(), 50*time.Minute)
+		defer cancel()
+		long, cancelLong := context.WithCancel(t.Context())
+		defer cancelLong()
+		wantRefused := func(ctx context.Context, cost int64, least, most time.Duration) {
+			t.Helper()
+			d, err := g.Wait(ctx, core.Attempt{Actor: "partner", Cost: cost})
+			r := refused(err)
+			if r.Reason != core.ReasonLimited || r.RetryAfter < least || r.RetryAfter > most || d.Allowed {
+				t.Errorf("%+v, %v: want a refusal for %v to %v", d, err, least, most)
+			}
+		}
+		wantRefused(late, 4, 59*time.Minute, time.Hour+time.Millisecond)
+		first := make(chan struct{})
+		go func() {
+			defer close(first)
+			if _, err := g.Wait(long, core.Attempt{Actor: "partner", Cost: 4}); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}()
+		g.core().wantLine(t, partner, 1)
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			g.core().waits.mu.Lock()
+			defer g.core().waits.mu.Unlock()
+			return !g.core().waits.byTag[kit.TagOf(partner)].due.IsZero()
+		}, "the line does not learn when it is due")
+		twice, cancelTwice := context.WithTimeout(t.Context(), 90*time.Minute)
+		defer cancelTwice()
+		wantRefused(twice, 4, 119*time.Minute, 2*time.Hour+time.Millisecond) // the one in front takes all of the next hour
+		cancelLong()
+		<-first
+		_, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: 5})
+		if refused(err).Reason != core.ReasonOverLimit {
+			t.Errorf("%v: want that 5 are over the limit", err)
+		}
+		if _, err := g.Wait(t.Context(), core.Attempt{Cost: 5}); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("%v: want an invalid attempt", err)
+		}
+	})
+}
+
+// TestAWaiterThatLeavesTakesNothing.
+//
+// Promise: A wait whose context ends takes no unit and keeps no place in line.
+func TestAWaiterThatLeavesTakesNothing(t *testing.T) {
+	of := Per(3, 300*time.Millisecond)
+	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
+		guardtest.Check(t, g, core.Attempt{Actor: "partner", Cost: 3})
+		ctx, leave := context.WithCancelCause(t.Context())
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := g.Wait(ctx, partner); err == nil || !strings.Contains(err.Error(), "the user has left") {
+					t.Errorf("%v: want the cause", err)
+				}
+			})
+		}
+		g.core().wantLine(t, partner, 20)
+		stays := make(chan core.Decision)
+		go func() {
+			d, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: 3})
+			if err != nil {
+				t.Error(err)
+			}
+			stays <- d
+		}()
+		g.core().wantLine(t, partner, 21)
+		leave(errors.New("the user has left"))
+		all.Wait()
+		if d := <-stays; !d.Allowed { // all units, so nobody else has any
+			t.Errorf("%+v", d)
+		}
+		if _, err := g.Wait(ctx, partner); err == nil {
+			t.Error("a context that has ended waits")
+		}
+	})
+}
+
+// TestAWaiterThatLeavesWhileItIsAskedAbout: the units of a call that is under way come back.
+func TestAWaiterThatLeavesWhileItIsAskedAbout(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		f := redistest.NewFaults(t)
+		rdb := b.NewClientWith(t, f)
+		g := NewSlidingWindow(guardtest.NewEngineOver(b, rdb, core.WithDeadline(10*time.Second)), "partner",
+			PerHour(3))
+		guardtest.Check(t, g, core.Attempt{Actor: "another"})
+		f.Delay(200 * time.Millisecond)
+		ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer leave()
+		begun := time.Now()
+		if _, err := g.Wait(ctx, core.Attempt{Actor: "partner", Cost: 3}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v: want the end of the context", err)
+		}
+		if took := time.Since(begun); took > 150*time.Millisecond {
+			t.Errorf("it returned after %v", took)
+		}
+		f.Heal()
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			d, err := g.Peek(t.Context(), partner)
+			return err == nil && d.Remaining == 3 && g.Engine().Pending() == 0
+		}, "the units do not come back")
+	})
+}
+
+// TestALineAsksWhenUnitsAreFree: not before, and few times.
+//
+// Promise: Nobody asks Redis while nothing is free. A thousand waiters for a hundred free units need no more
+// than a hundred calls. A waiter takes 200 bytes besides its goroutine.
+func TestALineAsksWhenUnitsAreFree(t *testing.T) {
+	b := redistest.Single(t)
+	rdb := &guardtest.Counting{Client: b.Client}
+	g := NewSlidingWindow(guardtest.NewEngineOver(b, rdb), "partner", Per(100, 500*time.Millisecond))
+	var all sync.WaitGroup
+	var got admitted
+	begun := time.Now()
+	for range 1000 {
+		all.Go(func() {
+			d, err := g.Wait(t.Context(), partner)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got.add(d)
+		})
+	}
+	all.Wait()
+	got.wantMost(t, "SlidingWindow", Per(100, 500*time.Millisecond))
+	t.Logf("1,000 waiters in %v: %d calls", time.Since(begun), rdb.Sent.Load())
+	if n := rdb.Sent.Load(); n > 1000 {
+		t.Errorf("%d calls for ten times a hundred units: want at most 1,000", n)
+	}
+
+	h := NewSlidingWindow(g.Engine(), "day", PerDay(3))
+	guardtest.Check(t, h, core.Attempt{Actor: "partner", Cost: 3})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var before, after runtime.MemStats
+	const many = 10_000
+	gate := make(chan struct{})
+	for range many {
+		all.Go(func() {
+			<-gate
+			if _, err := h.Wait(ctx, partner); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	rdb.Sent.Store(0)
+	close(gate)
+	h.wantLine(t, partner, many)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / many
+	t.Logf("%d B each, %d calls", heap, rdb.Sent.Load())
+	leave()
+	all.Wait()
+	if n := rdb.Sent.Load(); n > 3 {
+		t.Errorf("%d calls for nothing: want no more than 3", n)
+	}
+}
+
+// TestDrainEndsWaits.
+//
+// Promise: Drain ends all waits. What a call under way has taken comes back.
+func TestDrainEndsWaits(t *testing.T) {
+	eachWaiter(t, PerHour(1), func(t *testing.T, kind string, g rateLimit) {
+		guardtest.Check(t, g, partner)
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if _, err := g.Wait(t.Context(), partner); !errors.Is(err, core.ErrDrained) {
+					t.Errorf("%v: want that it was drained", err)
+				}
+			})
+		}
+		g.core().wantLine(t, partner, 10)
+		if err := g.core().Engine().Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+	})
+}
+
+// TestWaitersAreServedWhenUnitsComeBack, those of this process at once.
+func TestWaitersAreServedWhenUnitsComeBack(t *testing.T) {
+	eachWaiter(t, PerHour(2), func(t *testing.T, kind string, g rateLimit) {
+		held := guardtest.Check(t, g, core.Attempt{Actor: "partner", Cost: 2})
+		served := make(chan core.Decision, 2)
+		for range 2 {
+			go func() {
+				d, err := g.Wait(t.Context(), partner)
+				if err != nil {
+					t.Error(err)
+				}
+				served <- d
+			}()
+		}
+		g.core().wantLine(t, partner, 2)
+		guardtest.Settle(t, g, held, core.CommitCost(1))
+		<-served
+		g.core().wantLine(t, partner, 1)
+		if err := g.Reset(t.Context(), partner); err != nil {
+			t.Error(err)
+		}
+		<-served
+	})
+}
+
+// TestWaitInAnOutage.
+//
+// Promise: When Redis does not answer, Wait says so at once, and WaitLocal waits by the local limit.
+func TestWaitInAnOutage(t *testing.T) {
+	b := redistest.Single(t)
+	f := redistest.NewFaults(t)
+	rdb := b.NewClientWith(t, f)
+	of := Per(4, 200*time.Millisecond)
+	g := NewSlidingWindow(guardtest.NewEngineOver(b, rdb), "partner", of)
+	guardtest.Check(t, g, partner)
+	f.Refuse(true)
+	f.CutAll()
+	var all sync.WaitGroup
+	var got admitted
+	for range 20 {
+		all.Go(func() {
+			if _, err := g.Wait(t.Context(), partner); err == nil {
+				t.Error("Wait waits for a Redis that is away")
+			}
+			d, err := g.WaitLocal(t.Context(), partner)
+			if err != nil || d.Source != core.SourceLocal {
+				t.Errorf("%+v, %v", d, err)
+			}
+			got.add(d)
+		})
+	}
+	all.Wait()
+	got.wantMost(t, "SlidingWindow", of)
+}
+
+// TestWaitAndTheLimitsOfAFunction: different limits in one line, a function that panics, and one that fails.
+func TestWaitAndTheLimitsOfAFunction(t *testing.T) {
+	e := core.NewMemory(core.WithObserver(guardtest.Ignore{}))
+	var mu sync.Mutex
+	limits := map[string][]Limit{"free": {Per(2, 300*time.Millisecond)}, "paid": {Per(6, 300*time.Millisecond)}}
+	panics := false
+	g := NewSlidingWindowBy(e, "tiers", func(_ context.Context, a core.Attempt) ([]Limit, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if panics {
+			panic("of the application")
+		}
+		if a.Item == "bad" {
+			return nil, errors.New("no such tier")
+		}
+		return limits[a.Item], nil
+	})
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			item := []string{"free", "paid", "unlimited"}[i%3]
+			if d, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Item: item}); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", item, d, err)
+			}
+		})
+	}
+	all.Wait()
+	if _, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Item: "bad"}); err == nil {
+		t.Error("the error of the function is lost")
+	}
+	mu.Lock()
+	limits["free"] = []Limit{PerHour(2)}
+	mu.Unlock()
+	free := core.Attempt{Actor: "new", Item: "free"}
+	guardtest.Check(t, g, free)
+	guardtest.Check(t, g, free)
+	failed := make(chan error)
+	go func() {
+		_, err := g.Wait(t.Context(), free)
+		failed <- err
+	}()
+	g.wantLine(t, free, 1)
+	mu.Lock()
+	panics = true
+	mu.Unlock()
+	g.freed(kit.TagOf(free))
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "of the application") {
+		t.Errorf("%v: want the panic as an error", err)
+	}
+}
+
+// TestWaitIsObservedOnce: as a decision that took as long as the wait.
+func TestWaitIsObservedOnce(t *testing.T) {
+	var events guardtest.Recorder
+	g := NewTokenBucket(core.NewMemory(core.WithObserver(&events)), "partner", Per(1, 50*time.Millisecond))
+	for range 2 {
+		if _, err := g.Wait(t.Context(), partner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := g.Wait(ctx, partner); err == nil {
+		t.Error("it is allowed")
+	}
+	n := len(events.Events)
+	for i, e := range events.Events {
+		if e.Op != "check_wait" || e.Err != nil || (i < 2) != e.Decision.Allowed || e.Guard != "partner" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if n != 3 || events.Events[1].Took < 40*time.Millisecond || !events.Events[1].Decided() {
+		t.Errorf("%d events: %+v", n, events.Events)
+	}
+}
+
+// TestCostsOfALineAreSummed, however large they are.
+func TestCostsOfALineAreSummed(t *testing.T) {
+	g := NewFixedWindow(core.NewMemory(), "large", Per(core.MaxAmount, 100*time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 3000 {
+		all.Go(func() { _, _ = g.Wait(ctx, core.Attempt{Actor: "partner", Cost: core.MaxAmount}) })
+	}
+	all.Wait()
+	if _, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: math.MaxInt64}); err == nil {
+		t.Error("more than the limit is allowed")
+	}
+}
