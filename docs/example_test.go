@@ -296,21 +296,26 @@ func Example_withoutHTTP() {
 	emails := limit.NewSlidingWindow(gate, "emails", limit.PerHour(3))
 
 	for range 4 {
-		d, err := emails.Check(ctx, core.Attempt{Actor: "ann@example.org"})
-		switch {
-		case errors.Is(err, core.ErrInvalid): // a mistake in the attempt
-		case err != nil: // Redis could not be asked
-		case d.Allowed:
-			fmt.Println("send,", d.Remaining, "left")
-		default:
-			fmt.Println("wait:", d.Reason, d.RetryAfter > 59*time.Minute)
+		err := core.Do(ctx, emails, core.Attempt{Actor: "ann@example.org"}, func(ctx context.Context) error {
+			return send(ctx, "ann@example.org")
+		})
+		var refused *core.Refused
+		if errors.As(err, &refused) {
+			fmt.Println("wait:", refused.Reason, refused.RetryAfter > 59*time.Minute)
+		} else if err != nil {
+			fmt.Println("not sent:", err)
 		}
 	}
 	// Output:
-	// send, 2 left
-	// send, 1 left
-	// send, 0 left
+	// sent to ann@example.org
+	// sent to ann@example.org
+	// sent to ann@example.org
 	// wait: limited true
+}
+
+func send(_ context.Context, to string) error {
+	fmt.Println("sent to", to)
+	return nil
 }
 
 func Example_ownScript() {

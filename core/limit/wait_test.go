@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
@@ -328,8 +329,13 @@ func TestALineAsksWhenUnitsAreFree(t *testing.T) {
 	h.wantLine(t, partner, many)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
+	const channel = 96 // of the runtime
+	own := int64(unsafe.Sizeof(waiter{})) + channel
 	heap := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / many
-	t.Logf("%d B each, %d calls", heap, rdb.Sent.Load())
+	t.Logf("%d B each, of which %d are the waiter; %d calls", heap, own, rdb.Sent.Load())
+	if own > 200 || heap > 600 {
+		t.Errorf("a waiter takes %d B, and %d with what its goroutine keeps to wait", own, heap)
+	}
 	leave()
 	all.Wait()
 	if n := rdb.Sent.Load(); n > 3 {

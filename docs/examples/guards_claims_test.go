@@ -298,18 +298,10 @@ func waitingByHand(ctx context.Context, room *waitingroom.Guard, token string) e
 }
 
 func permitsByHand(ctx context.Context, exports *semaphore.Guard, export func(context.Context) error) error {
-	d, err := exports.Check(ctx, core.Attempt{Actor: "ann"})
-	if err != nil {
-		return err
-	}
-	if !d.Allowed {
-		return fmt.Errorf("not now: %s", d.Reason)
-	}
-	// Also after a panic, and when ctx has ended.
-	defer func() { _ = exports.Settle(ctx, d, core.Commit) }()
-	held, stop := exports.Hold(ctx, d) // ends with semaphore.ErrLost when the permit is lost
-	defer stop()
-	return export(held)
+	err := core.Do(ctx, exports, core.Attempt{Actor: "ann"}, func(ctx context.Context) error {
+		return export(ctx) // ctx ends with semaphore.ErrLost when the permit is lost
+	})
+	return err
 }
 
 func locking(ctx context.Context, gate *core.Engine, write func(context.Context, int64) error) error {

@@ -1,0 +1,182 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gatehouse-go/gatehouse/core"
+)
+
+// passage is a request on its way to the partner and back.
+type passage struct {
+	claims []claim
+	trace  httptrace.ClientTrace
+	traced atomic.Bool // the base tells the trace of its connections
+	wrote  atomic.Bool // the header was sent, or part of it may have been
+
+	body  io.ReadCloser   // of the response
+	ctx   context.Context // of the request
+	stops []context.CancelFunc
+
+	mu sync.Mutex // of the ends of claims
+}
+
+// claim is what the guard of a rule took for a request.
+type claim struct {
+	rule     *mounted
+	decision core.Decision
+	place    core.Place
+	spent    int64
+	told     bool
+	over     bool // it is being settled
+}
+
+type passageKey struct{}
+
+// Spend says what a request has really cost, in the units of its guard, while the body of its response is
+// read: for a price that stands in the body. ctx is that of resp.Request. Several calls add up. It reports
+// whether it is not too late, which it is when the body was closed.
+func Spend(ctx context.Context, guard string, units int64) bool {
+	p, _ := ctx.Value(passageKey{}).(*passage)
+	if p == nil || units < 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.claims {
+		if c := &p.claims[i]; c.rule.Guard.Name() == guard && !c.over {
+			c.spend(units)
+			return true
+		}
+	}
+	return false
+}
+
+// spend adds units to what the request has really cost.
+func (c *claim) spend(units int64) { c.spent, c.told = min(c.spent+min(units, core.MaxAmount), core.MaxAmount), true }
+
+// send sends the request.
+func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+	p.ctx = r.Context()
+	ctx := context.WithValue(p.ctx, passageKey{}, p)
+	for i := range p.claims {
+		if c := &p.claims[i]; c.rule.holder != nil {
+			held, stop := c.rule.holder.Hold(ctx, c.decision)
+			ctx, p.stops = held, append(p.stops, stop)
+		}
+	}
+	p.trace.GetConn = func(string) { p.traced.Store(true) }
+	p.trace.WroteHeaders = func() { p.wrote.Store(true) }
+	returned := false
+	defer func() {
+		if !returned { // the base panics
+			p.end(true)
+		}
+	}()
+	resp, err := base.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &p.trace)))
+	returned = true
+	if err != nil {
+		if cause := context.Cause(ctx); ctx.Err() != nil && p.ctx.Err() == nil && cause != nil {
+			err = errors.Join(cause, err) // a claim was lost
+		}
+		p.end(p.wrote.Load() || !p.traced.Load())
+		return nil, err
+	}
+	for i := range p.claims {
+		p.claims[i].hear(p.ctx, resp)
+	}
+	if len(p.claims) == 0 || resp.Body == nil || resp.Body == http.NoBody {
+		p.end(true)
+		return resp, nil
+	}
+	p.body = resp.Body
+	if both, ok := resp.Body.(io.ReadWriteCloser); ok { // after 101 Switching Protocols
+		resp.Body = &stream{body: body{p}, Writer: both}
+	} else {
+		resp.Body = &body{p}
+	}
+	return resp, nil
+}
+
+// hear takes the partner's word, and the price.
+func (c *claim) hear(ctx context.Context, resp *http.Response) {
+	if c.rule.Spent != nil {
+		if units, ok := c.rule.Spent(resp); ok && units >= 0 {
+			c.spend(units)
+		}
+	}
+	if c.rule.pauses != nil {
+		c.rule.pauses.hear(ctx, c, resp)
+	}
+}
+
+// giveBack gives back what a request that was not sent has taken.
+func (p *passage) giveBack(ctx context.Context) {
+	p.ctx = ctx
+	p.end(false)
+}
+
+// end settles the claims, each once.
+func (p *passage) end(sent bool) {
+	for i := range p.claims {
+		p.settle(&p.claims[i], sent)
+	}
+	for _, stop := range p.stops {
+		stop()
+	}
+}
+
+// read settles the claims whose real cost nobody reads from the body, which has ended.
+func (p *passage) read() {
+	for i := range p.claims {
+		if c := &p.claims[i]; !c.rule.traits.Spends {
+			p.settle(c, true)
+		}
+	}
+}
+
+// settle tells the guard how a request has ended, unless it was told.
+func (p *passage) settle(c *claim, sent bool) {
+	p.mu.Lock()
+	over := c.over
+	c.over = true
+	p.mu.Unlock()
+	if over {
+		return
+	}
+	end := core.Rollback
+	switch {
+	case sent && c.told:
+		end = core.CommitCost(c.spent)
+	case sent:
+		end = core.Commit
+	}
+	c.place.Settle(p.ctx, c.rule.Guard, c.decision, end)
+}
+
+// body is the body of a response whose claims end with it.
+type body struct{ p *passage }
+
+func (b *body) Read(to []byte) (int, error) {
+	n, err := b.p.body.Read(to)
+	if err != nil {
+		b.p.read()
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	defer b.p.end(true)
+	return b.p.body.Close()
+}
+
+// stream is a body that can be written to.
+type stream struct {
+	body
+	io.Writer
+}

@@ -1,0 +1,135 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/internal/bounded"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+)
+
+// pauses are what partners have asked for: for how long nothing is sent. A pause is a ban of the account, so
+// that other processes know of it within a second, and operators can end it.
+type pauses struct {
+	most time.Duration
+	bans *bans.Guard // nil: they hold in this process
+	here *bounded.Map[string, time.Time]
+}
+
+// mostPaused is for how many accounts a process knows pauses by itself.
+const mostPaused = 1 << 12
+
+func newPauses(r *Rule) *pauses {
+	s := &pauses{most: r.MaxPause, bans: r.Pauses, here: bounded.New[string, time.Time](mostPaused)}
+	if s.most == 0 {
+		s.most = DefaultMaxPause
+	}
+	own, ok := r.Guard.(interface{ Engine() *core.Engine })
+	if s.bans == nil && ok && own.Engine() != nil && own.Engine().HasRedis() {
+		s.bans = bans.New(own.Engine(), r.Guard.Name()+".pauses", bans.Options{})
+	}
+	return s
+}
+
+// accountOf is what a pause is for.
+func accountOf(a *core.Attempt) string {
+	if a.Resource == "" {
+		return a.Actor
+	}
+	return keyfuncs.JoinTexts(a.Actor, a.Resource)
+}
+
+// wait waits for the end of a pause, or returns the error of a request that cannot wait so long.
+func (s *pauses) wait(ctx context.Context, m *mounted, a *core.Attempt) error {
+	for {
+		left := s.left(ctx, a)
+		if left <= 0 {
+			return nil
+		}
+		deadline, ok := ctx.Deadline()
+		if m.Most == 0 || ok && time.Until(deadline) < left {
+			return &LimitedError{Guard: m.Guard.Name(), RetryAfter: left, Paused: true, Decision: core.Decision{
+				Guard: m.Guard.Name(), Attempt: *a, Reason: core.ReasonLimited, RetryAfter: left,
+				Source: core.SourceRemembered}}
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// left returns how long the pause of an account still lasts.
+func (s *pauses) left(ctx context.Context, a *core.Attempt) time.Duration {
+	account := accountOf(a)
+	here := s.leftHere(account)
+	if s.bans == nil {
+		return here
+	}
+	d, err := s.bans.Check(ctx, core.Attempt{Actor: account})
+	if err != nil || d.Allowed {
+		return here
+	}
+	return max(here, d.RetryAfter)
+}
+
+func (s *pauses) leftHere(account string) time.Duration {
+	p := s.here.Of(account)
+	p.Lock()
+	defer p.Unlock()
+	until, ok := p.Get(account)
+	if !ok {
+		return 0
+	}
+	left := time.Until(until)
+	if left <= 0 {
+		p.Remove(account)
+	}
+	return left
+}
+
+// hear has the account pause, if the partner's answer says so.
+func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
+	pause, err := pauseOf(resp, time.Now())
+	if pause <= 0 && err == nil {
+		return
+	}
+	if pause > s.most {
+		err = errors.Join(err, fmt.Errorf("%w: a pause of %v is longer than MaxPause", errWord, pause))
+		pause = s.most
+	}
+	if own, ok := c.rule.Guard.(interface{ Engine() *core.Engine }); ok && own.Engine() != nil {
+		d := core.Decision{Guard: c.rule.Guard.Name(), Attempt: c.decision.Attempt, RetryAfter: pause}
+		own.Engine().Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
+	}
+	account := accountOf(&c.decision.Attempt)
+	if pause = pause.Truncate(time.Millisecond); pause <= 0 || s.leftHere(account) >= pause-time.Second/10 {
+		return // nothing new
+	}
+	p := s.here.Of(account)
+	p.Lock()
+	p.Add(account, time.Now().Add(pause))
+	p.Unlock()
+	if s.bans != nil {
+		s.bans.Later(func(ctx context.Context) {
+			if s.bans.Ban(ctx, core.Attempt{Actor: account}, pause) == nil { // else the observer hears of its error
+				s.forget(account) // from now on the ban decides, which an operator may end
+			}
+		})
+	}
+}
+
+func (s *pauses) forget(account string) {
+	p := s.here.Of(account)
+	p.Lock()
+	defer p.Unlock()
+	p.Remove(account)
+}
