@@ -44,7 +44,7 @@ func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, 2, 0, Options{Capacity: 30})
 		c.arrive(60)
-		for range 30 {
+		for i := 0; i < 30 || i < 90 && c.valid() < 30; i++ { // somebody may just have left
 			c.second()
 		}
 		if err := c.rooms[1].SetCapacity(t.Context(), 10); err != nil {
