@@ -14,8 +14,8 @@ import (
 //		return export(ctx, tenant)
 //	})
 //
-// An attempt that is not allowed returns a [*Refused], and work is not called. Nor is it called, and the error
-// is nil, for an attempt that is a replay of one whose work is done.
+// An attempt that is not allowed returns a [*Refused], and work is not called. Nor is it called, and the
+// error is nil, for an attempt that is a replay of one whose work is done.
 //
 // When work returns nil, the attempt is committed. Where the guard must confirm it (see [Traits]) and cannot,
 // that is the error. When work returns an error, panics or ends its goroutine, the attempt is rolled back, as
@@ -51,8 +51,8 @@ func Do(ctx context.Context, g Guard, a Attempt, work func(ctx context.Context) 
 }
 
 // Spend says what the work of the innermost [Do] of this guard has really cost, in the units of Attempt.Cost.
-// Several calls add up. The guard gives back the rest of the estimate, or charges what is missing, also if the
-// work fails: see [CommitCost]. It reports whether the work runs. ctx is that of the work.
+// Several calls add up. The guard gives back the rest of the estimate, or charges what is missing, also if
+// the work fails: see [CommitCost]. It reports whether the work runs. ctx is that of the work.
 func Spend(ctx context.Context, guard string, units int64) bool {
 	for one := doingOf(ctx); one != nil; one = one.outer {
 		if one.guard.Name() == guard && units >= 0 {
@@ -111,7 +111,7 @@ func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) 
 	returned := false
 	defer func() {
 		if !returned { // it panics, or ends its goroutine
-			one.settle(ctx, false)
+			_ = one.settle(ctx, false) // nobody hears of it
 		}
 	}()
 	err := work(held)

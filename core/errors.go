@@ -27,7 +27,7 @@ var (
 
 // Refused is the error of an attempt that a guard has not allowed, where the caller did not ask for the
 // decision: see [Do], and limit.SlidingWindow.Wait. Find it with errors.As.
-type Refused struct{ Decision }
+type Refused struct{ Decision } //nolint:errname // it is the decision of a guard, not a failure
 
 // Error implements error. The text has nothing that a client chose.
 func (r *Refused) Error() string {

@@ -170,8 +170,8 @@ func unsettled(g Guard, d Decision, err error) {
 // unsettledOf says which errors are logged, by the names of guards without an engine.
 var unsettledOf warn.Sample[string]
 
-// LoggerOf returns the logger for messages about a guard: the result of its method Logger, which kit.Base has,
-// or slog.Default.
+// LoggerOf returns the logger for messages about a guard: the result of its method Logger, which kit.Base
+// has, or slog.Default.
 func LoggerOf(guard any) *slog.Logger {
 	if own, ok := guard.(interface{ Logger() *slog.Logger }); ok {
 		if logger := own.Logger(); logger != nil {

@@ -26,7 +26,7 @@ func Route(patterns ...string) keyfuncs.Func {
 		mux.Handle(pattern, http.NotFoundHandler())
 	}
 	return keyfuncs.Named("transport.Route(...)", func(r *keyfuncs.Request) (string, error) {
-		of := &http.Request{Method: r.Request.Method, URL: r.URL, Host: r.URL.Host}
+		of := &http.Request{Method: r.Method, URL: r.URL, Host: r.URL.Host}
 		if _, pattern := mux.Handler(of); pattern != "" {
 			return pattern, nil
 		}

@@ -14,13 +14,15 @@ import (
 
 // passage is a request on its way to the partner and back.
 type passage struct {
+	context.Context // of the request, in which the passage is found
+
 	claims []claim
+	room   [1]claim
 	trace  httptrace.ClientTrace
 	traced atomic.Bool // the base tells the trace of its connections
 	wrote  atomic.Bool // the header was sent, or part of it may have been
 
-	body  io.ReadCloser   // of the response
-	ctx   context.Context // of the request
+	body  io.ReadCloser // of the response
 	stops []context.CancelFunc
 
 	mu sync.Mutex // of the ends of claims
@@ -37,6 +39,14 @@ type claim struct {
 }
 
 type passageKey struct{}
+
+// Value implements context.Context.
+func (p *passage) Value(key any) any {
+	if key == (passageKey{}) {
+		return p
+	}
+	return p.Context.Value(key)
+}
 
 // Spend says what a request has really cost, in the units of its guard, while the body of its response is
 // read: for a price that stands in the body. ctx is that of resp.Request. Several calls add up. It reports
@@ -58,12 +68,13 @@ func Spend(ctx context.Context, guard string, units int64) bool {
 }
 
 // spend adds units to what the request has really cost.
-func (c *claim) spend(units int64) { c.spent, c.told = min(c.spent+min(units, core.MaxAmount), core.MaxAmount), true }
+func (c *claim) spend(units int64) {
+	c.spent, c.told = min(c.spent+min(units, core.MaxAmount), core.MaxAmount), true
+}
 
 // send sends the request.
 func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-	p.ctx = r.Context()
-	ctx := context.WithValue(p.ctx, passageKey{}, p)
+	ctx := context.Context(p)
 	for i := range p.claims {
 		if c := &p.claims[i]; c.rule.holder != nil {
 			held, stop := c.rule.holder.Hold(ctx, c.decision)
@@ -81,14 +92,14 @@ func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response,
 	resp, err := base.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &p.trace)))
 	returned = true
 	if err != nil {
-		if cause := context.Cause(ctx); ctx.Err() != nil && p.ctx.Err() == nil && cause != nil {
+		if cause := context.Cause(ctx); ctx.Err() != nil && p.Err() == nil && cause != nil {
 			err = errors.Join(cause, err) // a claim was lost
 		}
 		p.end(p.wrote.Load() || !p.traced.Load())
 		return nil, err
 	}
 	for i := range p.claims {
-		p.claims[i].hear(p.ctx, resp)
+		p.claims[i].hear(p, resp)
 	}
 	if len(p.claims) == 0 || resp.Body == nil || resp.Body == http.NoBody {
 		p.end(true)
@@ -113,12 +124,6 @@ func (c *claim) hear(ctx context.Context, resp *http.Response) {
 	if c.rule.pauses != nil {
 		c.rule.pauses.hear(ctx, c, resp)
 	}
-}
-
-// giveBack gives back what a request that was not sent has taken.
-func (p *passage) giveBack(ctx context.Context) {
-	p.ctx = ctx
-	p.end(false)
 }
 
 // end settles the claims, each once.
@@ -156,7 +161,7 @@ func (p *passage) settle(c *claim, sent bool) {
 	case sent:
 		end = core.Commit
 	}
-	c.place.Settle(p.ctx, c.rule.Guard, c.decision, end)
+	c.place.Settle(p, c.rule.Guard, c.decision, end)
 }
 
 // body is the body of a response whose claims end with it.

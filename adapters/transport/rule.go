@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -54,6 +55,7 @@ type mounted struct {
 	local  kit.LocalGuard // or nil
 	holder kit.Holder     // or nil
 	pauses *pauses        // or nil
+	logger func() *slog.Logger
 }
 
 // mount checks the rules. It panics on set-up mistakes.
@@ -70,18 +72,20 @@ func mount(rules []Rule) []*mounted {
 			panic(fmt.Sprintf("transport: the rule of guard %q has no Who: name what the partner counts, such as "+
 				"keyfuncs.Const(\"account\")", r.Guard.Name()))
 		case r.Most < 0:
-			panic(fmt.Sprintf("transport: the rule of guard %q has a Most of %v: set 0 or more", r.Guard.Name(), r.Most))
+			panic(fmt.Sprintf("transport: the rule of guard %q has a Most of %v: set 0 or more",
+				r.Guard.Name(), r.Most))
 		}
 		m := &mounted{Rule: r, traits: r.Guard.Traits()}
 		m.waiter, _ = r.Guard.(kit.Waiter)
 		m.local, _ = r.Guard.(kit.LocalGuard)
 		m.holder, _ = r.Guard.(kit.Holder)
+		m.logger = func() *slog.Logger { return core.LoggerOf(r.Guard) }
 		if m.OnOutage == core.FailDefault {
 			m.OnOutage = m.traits.Outage
 		}
 		if m.OnOutage == core.FailLocal && m.local == nil {
-			panic(fmt.Sprintf("transport: the rule of guard %q is FailLocal, but only rate limits and semaphores decide "+
-				"inside the process: use FailClosed or FailOpen", r.Guard.Name()))
+			panic(fmt.Sprintf("transport: the rule of guard %q is FailLocal, but only rate limits and semaphores "+
+				"decide inside the process: use FailClosed or FailOpen", r.Guard.Name()))
 		}
 		if r.MaxPause >= 0 {
 			if paused[r.Guard] == nil {

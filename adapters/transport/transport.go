@@ -65,11 +65,14 @@ func (e *LimitedError) Unwrap() error { return &core.Refused{Decision: e.Decisio
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	p := &passage{claims: make([]claim, 0, len(t.rules))}
+	p := &passage{Context: r.Context()}
+	if p.claims = p.room[:0]; len(t.rules) > 1 {
+		p.claims = make([]claim, 0, len(t.rules))
+	}
 	sent := false
 	defer func() { // also if a guard or the base panics
 		if !sent {
-			p.giveBack(r.Context())
+			p.end(false)
 			if r.Body != nil {
 				_ = r.Body.Close() // its error is not ours to tell
 			}
@@ -99,9 +102,9 @@ func (p *passage) ask(m *mounted, r *keyfuncs.Request) error {
 	}
 	ctx := r.Context()
 	if m.Most > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.Most)
-		defer cancel()
+		within := newWithin(ctx, m.Most)
+		defer within.stop()
+		ctx = within
 	}
 	if m.pauses != nil {
 		if err := m.pauses.wait(ctx, m, &a); err != nil {
@@ -140,9 +143,7 @@ func limited(d core.Decision) *LimitedError {
 
 // attempt makes the attempt of a request.
 func (m *mounted) attempt(r *keyfuncs.Request) (a core.Attempt, err error) {
-	if own, ok := m.Guard.(interface{ Engine() *core.Engine }); ok && own.Engine() != nil {
-		r.Logger = own.Engine().Logger
-	}
+	r.Logger = m.logger
 	if a.Actor, err = m.Who(r); err == nil && m.What != nil {
 		a.Resource, err = m.What(r)
 	}
@@ -177,4 +178,3 @@ func (m *mounted) decide(ctx, of context.Context, a core.Attempt) (core.Decision
 	}
 	return local(ctx, a)
 }
-

@@ -375,7 +375,9 @@ func TestAPermitEndsWithTheBody(t *testing.T) {
 func TestTheRealPriceIsSpent(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		g := budget.New(guardtest.NewEngine(b), "tokens", budget.Options{Levels: []string{"account"},
-			Find: func([]string) ([]budget.Limit, error) { return []budget.Limit{{Max: 1000, Window: time.Hour}}, nil }})
+			Find: func([]string) ([]budget.Limit, error) {
+				return []budget.Limit{{Max: 1000, Window: time.Hour}}, nil
+			}})
 		p := newPartner(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Tokens", r.URL.Query().Get("tokens"))
 			_, _ = io.WriteString(w, "body")

@@ -24,11 +24,9 @@ func pauseOf(resp *http.Response, now time.Time) (pause time.Duration, err error
 			pause, err = retryAfter(text, h.Get("Date"), now)
 		}
 	}
-	for _, of := range []func(http.Header, time.Time) (time.Duration, error){rateLimit, xRateLimit} {
-		more, failed := of(h, now)
-		pause, err = max(pause, more), errors.Join(err, failed)
-	}
-	return pause, err
+	more, err2 := rateLimit(h)
+	most, err3 := xRateLimit(h, now)
+	return max(pause, more, most), errors.Join(err, err2, err3)
 }
 
 // retryAfter reads seconds or a date. A date counts from the partner's own clock, if it has sent that.
@@ -52,10 +50,10 @@ func seconds(field, text string) (time.Duration, error) {
 	return time.Duration(min(n, longest.Seconds()) * float64(time.Second)), nil
 }
 
-// rateLimit reads the RateLimit field of draft-ietf-httpapi-ratelimit-headers-11: a list of policies, of which
-// each has r, what is left, and t, the seconds until there is more.
-func rateLimit(h http.Header, _ time.Time) (pause time.Duration, err error) {
-	for _, value := range h.Values("RateLimit") {
+// rateLimit reads the RateLimit field of draft-ietf-httpapi-ratelimit-headers-11: a list of policies. Each
+// has r, what is left, and t, the seconds until there is more.
+func rateLimit(h http.Header) (pause time.Duration, err error) {
+	for _, value := range h.Values("Ratelimit") {
 		if len(value) > 4096 {
 			return 0, fmt.Errorf("%w: RateLimit is too long", errWord)
 		}
@@ -84,7 +82,7 @@ func rateLimit(h http.Header, _ time.Time) (pause time.Duration, err error) {
 // xRateLimit reads the pair that most partners have: what is left, and when there is more. That is a number
 // of seconds, or a moment in seconds or milliseconds since 1970.
 func xRateLimit(h http.Header, now time.Time) (time.Duration, error) {
-	left, reset := h.Get("X-RateLimit-Remaining"), h.Get("X-RateLimit-Reset")
+	left, reset := h.Get("X-Ratelimit-Remaining"), h.Get("X-Ratelimit-Reset") // as Go writes them
 	if left == "" || reset == "" {
 		return 0, nil
 	}

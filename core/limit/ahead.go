@@ -50,7 +50,9 @@ func (g *SlidingWindow) Ahead(
 	self kit.Phased, settle func(a core.Attempt, of Limit, stamp, units int64) (rest int64),
 ) *Ahead {
 	g.refusals.part = true
-	g.waits.decide = inTurn(self)
+	g.waits.decide = func(ctx context.Context, a core.Attempt) (core.Decision, error) {
+		return kit.InTurn(ctx, self.Begin(ctx, a, false, false))
+	}
 	g.ahead = &Ahead{l: &g.limiter, settle: settle, sets: map[Limit]*limitSet{}}
 	return g.ahead
 }

@@ -247,20 +247,26 @@ func present() time.Time { return processBegun.Add(time.Since(processBegun)) }
 //
 // A check is sent to Redis at most once. If the reply is lost, Check returns an error, and the units may have
 // been taken. An invalid attempt is a [core.ErrInvalid].
-func (l *limiter) Check(ctx context.Context, a core.Attempt) (d core.Decision, err error) {
+func (l *limiter) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := present()
-	if l.Engine().HasRedis() {
-		q := questions.Get().(*question)
-		q.l, q.d.Attempt = l, a
-		if d, err = kit.InTurn(ctx, q.begin(ctx, begun, false, false)); err == nil { // else its keys may be in use
-			*q = question{}
-			questions.Put(q)
-		}
-	} else {
+	d, err := l.decide(ctx, begun, a)
+	return d, l.Observe(ctx, "check", begun, d, err)
+}
+
+// decide decides an attempt, and tells no observer.
+func (l *limiter) decide(ctx context.Context, begun time.Time, a core.Attempt) (d core.Decision, err error) {
+	if !l.Engine().HasRedis() {
 		d.Attempt = a
 		err = l.decideHere(ctx, begun, false, &d)
+		return d, err
 	}
-	return d, l.Observe(ctx, "check", begun, d, err)
+	q := questions.Get().(*question)
+	q.l, q.d.Attempt = l, a
+	if d, err = kit.InTurn(ctx, q.begin(ctx, begun, false, false)); err == nil { // else its keys may be in use
+		*q = question{}
+		questions.Put(q)
+	}
+	return d, err
 }
 
 // decideHere decides an attempt on an engine without Redis.

@@ -21,18 +21,20 @@ type lines struct {
 	l      *limiter
 	decide func(ctx context.Context, a core.Attempt) (core.Decision, error)
 
+	patience int64 // in microseconds: a waiter who has less time does not ask for itself
+
 	some  atomic.Int64 // how many there are
 	mu    sync.Mutex   // of all lines; not held while anybody is asked
 	byTag map[string]*line
 }
 
-// line are attempts that wait for units of one actor and resource. A goroutine serves them while there are
-// any.
+// line are attempts that wait for units of one actor and resource. Whoever finds no line makes one, and asks
+// for itself. If that was not enough, or others have come, a goroutine serves them while there are any.
 type line struct {
-	tag         string
-	of          core.Attempt // has the actor and the resource
-	first, last *waiter
-	unchecked   *waiter // from this one on nobody was told whether there is time enough
+	tag                 string
+	actor, resource, id string
+	first, last         *waiter
+	unchecked           *waiter // from this one on nobody was told whether there is time enough
 
 	units float64 // that all of them ask for
 
@@ -40,11 +42,12 @@ type line struct {
 	due  time.Time // when fits units are free, by the last answer, and not before; zero: perhaps now
 	look time.Time // when to ask next
 	fits int64
-	by   *limitSet // under these limits
-	said core.Decision
+	by   *limitSet      // under these limits
+	said *core.Decision // that was told
 
-	again bool          // units may have come back since the last call was made
-	wake  chan struct{} // holds one: look at once
+	served bool          // by a goroutine; else by the waiter who found no line
+	again  bool          // units may have come back since the last call was made
+	wake   chan struct{} // holds one: look at once; nil without a goroutine
 }
 
 // waiter is an attempt in line. It takes 200 bytes with its channel.
@@ -57,13 +60,9 @@ type waiter struct {
 	prev, next *waiter
 	asked      bool // with a call that is under way
 	over       bool // is answered, or gone
-	answer     *answer
-	ready      chan struct{} // closed when it is answered
-}
-
-type answer struct {
-	d   core.Decision
-	err error
+	answer     *core.Decision
+	err        error
+	ready      chan struct{} // closed when it is answered; nil while it asks for itself
 }
 
 const (
@@ -79,43 +78,81 @@ const (
 func newLines(
 	l *limiter, decide func(ctx context.Context, a core.Attempt) (core.Decision, error),
 ) *lines {
-	return &lines{l: l, decide: decide, byTag: map[string]*line{}}
+	patience := l.Engine().Deadline().Microseconds()
+	return &lines{l: l, decide: decide, patience: patience, byTag: map[string]*line{}}
 }
 
-// enter puts a waiter in line, unless it cannot be served in time.
-func (s *lines) enter(tag string, a *core.Attempt, w *waiter) *line {
+// enter puts a waiter in line, unless it cannot be served in time. It reports whether there was no line, so
+// that the waiter has to ask for itself.
+func (s *lines) enter(tag string, a *core.Attempt, w *waiter) (n *line, alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.byTag[tag]
-	if n == nil {
-		n = &line{tag: tag, of: core.Attempt{Actor: a.Actor, Resource: a.Resource, ID: a.ID},
-			wake: make(chan struct{}, 1)}
+	if n = s.byTag[tag]; n == nil {
+		n = &line{tag: tag, actor: a.Actor, resource: a.Resource, id: a.ID}
 		s.byTag[tag] = n
 		s.some.Add(1)
-		release := backlog.Hold(s.l.Engine(), func() { s.end(n) })
-		go func() {
-			defer release()
-			s.serve(n)
-		}()
+		n.push(w)
+		n.unchecked = w
+		if alone = w.deadline == never || w.deadline-micros(present()) > s.patience; alone {
+			w.asked = true
+			return n, true
+		}
+		w.ready = make(chan struct{})
+		s.serveSoon(n)
+		return n, false
 	}
+	w.ready = make(chan struct{})
 	n.push(w)
 	if n.unchecked == nil {
 		n.unchecked = w
 	}
 	s.refuseLate(n, time.Now())
-	return n
+	return n, false
 }
 
-// leave takes a waiter out of the line, unless it is answered already.
-func (s *lines) leave(n *line, w *waiter) bool {
+// askAlone asks about the only waiter of a line, and reports whether that is answered then.
+func (s *lines) askAlone(n *line, w *waiter) (answered bool) {
+	s.ask(n, []*waiter{w})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answered = w.over; !answered {
+		w.ready = make(chan struct{})
+	}
+	if n.first == nil {
+		s.gone(n)
+	} else {
+		s.serveSoon(n)
+	}
+	return answered
+}
+
+// serveSoon starts the goroutine of a line. The caller holds the lock.
+func (s *lines) serveSoon(n *line) {
+	n.served, n.wake = true, make(chan struct{}, 1)
+	release := backlog.Hold(s.l.Engine(), func() { s.end(n) })
+	go func() {
+		defer release()
+		s.serve(n)
+	}()
+}
+
+// gone removes a line without waiters. The caller holds the lock.
+func (s *lines) gone(n *line) {
+	delete(s.byTag, n.tag)
+	s.some.Add(-1)
+}
+
+// leave takes a waiter out of the line, unless it is answered already. It returns for how long the first one
+// still has to wait.
+func (s *lines) leave(n *line, w *waiter) (left bool, retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.over {
-		return false
+		return false, 0
 	}
 	w.over = true
 	n.remove(w)
-	return true
+	return true, max(time.Until(n.due), 0)
 }
 
 // freed has a line look at once whether there are units.
@@ -136,7 +173,7 @@ func (s *lines) end(n *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n.first != nil {
-		n.first.answered(n, core.Decision{}, core.ErrDrained)
+		n.first.answered(n, &core.Decision{}, core.ErrDrained)
 	}
 	n.forget()
 }
@@ -166,8 +203,7 @@ func (s *lines) next(n *line) (asked []*waiter, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n.first == nil {
-		delete(s.byTag, n.tag)
-		s.some.Add(-1)
+		s.gone(n)
 		return nil, 0
 	}
 	if pause = time.Until(n.look); pause > 0 {
@@ -195,30 +231,24 @@ func (s *lines) ask(n *line, asked []*waiter) {
 	}
 	asked = asked[:same]
 	now := time.Now()
-	n.left, n.due, n.look, n.by = 0, time.Time{}, time.Time{}, asked[0].limits
+	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, asked[0].limits, &d
 	switch {
 	case err != nil:
 		for _, w := range asked {
-			w.answered(n, d, err)
+			w.answered(n, &d, err)
 		}
 	case d.Allowed:
-		for i, part := range split(d, asked) {
-			if asked[i].over {
-				s.giveBack(n, part)
-			} else {
-				asked[i].answered(n, part, nil)
-			}
-		}
+		s.share(n, &d, asked)
 		if n.left = d.Remaining; n.left <= 0 {
-			n.wait(now, d.ResetAfter, 1, d)
+			n.wait(now, d.ResetAfter, 1)
 			n.look = n.look.Add(min(yieldMost, d.Window/yieldPart))
 		}
 	case len(asked) > 1: // others were faster: ask about the first one
 	case d.Reason == core.ReasonLimited:
-		n.wait(now, d.RetryAfter, asked[0].cost, d)
+		n.wait(now, d.RetryAfter, asked[0].cost)
 		n.look = now.Add(s.l.refusals.certain(asked[0].limits.limits, d.RetryAfter))
 	default:
-		asked[0].answered(n, d, nil)
+		asked[0].answered(n, &d, nil)
 	}
 	s.refuseLate(n, now)
 	if n.again || !n.due.IsZero() && n.first != nil && !n.first.waits(n) {
@@ -233,15 +263,40 @@ func (s *lines) ask(n *line, asked []*waiter) {
 	}
 }
 
+// share gives each of those who were asked about together their part of what was taken.
+func (s *lines) share(n *line, all *core.Decision, asked []*waiter) {
+	took, counted := core.ClaimOf[*taken](*all)
+	left := all.Remaining
+	for i := len(asked) - 1; i >= 0; i-- {
+		w, part := asked[i], all
+		if len(asked) > 1 {
+			own := *all
+			part = &own
+			part.Remaining, part.Attempt.Cost = left, w.cost
+			if counted {
+				part.SetClaim(&taken{limitSet: took.limitSet, stamp: took.stamp, rest: took.rest, local: took.local})
+			}
+		}
+		if w.over {
+			s.giveBack(n, *part)
+		} else {
+			w.answered(n, part, nil)
+		}
+		left += w.cost
+	}
+}
+
 // decideFor decides about the first of the waiters together: about all that have the same limits.
-func (s *lines) decideFor(ctx context.Context, n *line, asked []*waiter) (same int, d core.Decision, err error) {
+func (s *lines) decideFor(
+	ctx context.Context, n *line, asked []*waiter,
+) (same int, d core.Decision, err error) {
 	same = len(asked)
 	defer func() {
 		if value := recover(); value != nil { // of the application's function, or of a hook of the client
 			err = fmt.Errorf("panic: %v", value)
 		}
 	}()
-	a := n.of
+	a := core.Attempt{Actor: n.actor, Resource: n.resource, ID: n.id}
 	if s.l.by != nil {
 		a = *asked[0].attempt
 		same = s.alike(ctx, asked)
@@ -274,20 +329,23 @@ func (s *lines) alike(ctx context.Context, asked []*waiter) int {
 
 // giveBack gives back the units of a waiter that has gone while it was asked about.
 func (s *lines) giveBack(n *line, d core.Decision) {
-	d.Attempt.Actor, d.Attempt.Resource = n.of.Actor, n.of.Resource
+	d.Attempt.Actor, d.Attempt.Resource = n.actor, n.resource
 	var p core.Place
 	p.SettleLater(s.l.phases, d, core.Rollback)
 }
 
 // wait has the line wait until so many units fit.
-func (n *line) wait(now time.Time, until time.Duration, fits int64, said core.Decision) {
-	n.due, n.fits, n.said = now.Add(until), fits, said
+func (n *line) wait(now time.Time, until time.Duration, fits int64) {
+	n.due, n.fits = now.Add(until), fits
 	n.look = n.due
 }
 
 // forget forgets when the line is due.
 func (n *line) forget() {
 	n.due, n.look = time.Time{}, time.Time{}
+	if !n.served {
+		return
+	}
 	select {
 	case n.wake <- struct{}{}:
 	default: // it is awake already
@@ -321,10 +379,10 @@ func (w *waiter) refused(n *line, before, now time.Time) bool {
 	if w.asked || micros(before) <= w.deadline {
 		return false
 	}
-	d := n.said
+	d := *n.said
 	d.Allowed, d.Reason, d.Source = false, core.ReasonLimited, core.SourceRemembered
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, before.Sub(now), before.Sub(now)
-	w.answered(n, d, nil)
+	w.answered(n, &d, nil)
 	return true
 }
 
@@ -375,11 +433,13 @@ func (w *waiter) waits(n *line) bool {
 }
 
 // answered answers a waiter, unless it is over.
-func (w *waiter) answered(n *line, d core.Decision, err error) {
+func (w *waiter) answered(n *line, d *core.Decision, err error) {
 	if w.over {
 		return
 	}
-	w.over, w.answer = true, &answer{d, err}
+	w.over, w.answer, w.err = true, d, err
 	n.remove(w)
-	close(w.ready)
+	if w.ready != nil {
+		close(w.ready)
+	}
 }

@@ -21,8 +21,8 @@ import (
 //
 // Wait returns a [core.Refused] when the attempt cannot be allowed before the deadline of ctx, with the
 // earliest moment at which it could be, as soon as it knows that. It does so for a Cost above the limit, too.
-// When ctx ends first, it returns that cause, and no unit is taken. When Redis does not answer, it returns the
-// error; see WaitLocal. [core.Drain] ends all waits with [core.ErrDrained].
+// When ctx ends first, it returns that cause, and no unit is taken. When Redis does not answer, it returns
+// the error; see WaitLocal. [core.Drain] ends all waits with [core.ErrDrained].
 //
 // Units that another process gives back, and limits that were changed, are seen within 10 seconds, and those
 // of this process at once. The observer gets one event, check_wait, whose Took includes the wait.
@@ -39,7 +39,9 @@ func (l *limiter) WaitLocal(ctx context.Context, a core.Attempt) (core.Decision,
 // ready sets the guard itself, and how its attempts are decided.
 func (l *limiter) ready(self kit.Phased) {
 	l.phases = self
-	l.waits = newLines(l, inTurn(self))
+	l.waits = newLines(l, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
+		return l.decide(ctx, present(), a)
+	})
 	l.waitsHere = newLines(l, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
 		d := core.Decision{Attempt: a}
 		limits, err := l.begin(ctx, &d)
@@ -48,13 +50,6 @@ func (l *limiter) ready(self kit.Phased) {
 		}
 		return d, err
 	})
-}
-
-// inTurn decides an attempt, and tells no observer.
-func inTurn(g kit.Phased) func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	return func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-		return kit.InTurn(ctx, g.Begin(ctx, a, false, false))
-	}
 }
 
 // freed is called when units of an actor may have come back.
@@ -87,14 +82,14 @@ func (s *lines) wait(ctx context.Context, a core.Attempt) (core.Decision, error)
 func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 	d.Guard = s.l.Name()
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // wait returns the cause
 	}
 	limits, err := s.l.begin(ctx, d)
 	if limits == nil {
 		return err
 	}
 	a := &d.Attempt
-	w := &waiter{ctx: ctx, cost: a.Cost, limits: limits, deadline: never, ready: make(chan struct{})}
+	w := &waiter{ctx: ctx, cost: a.Cost, limits: limits, deadline: never}
 	if deadline, ok := ctx.Deadline(); ok {
 		w.deadline = micros(deadline)
 	}
@@ -103,18 +98,21 @@ func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 		w.attempt = &own
 	}
 	d.SetClaim(nil)
-	n := s.enter(kit.TagOf(*a), a, w)
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		if s.leave(n, w) {
-			return nil
+	n, alone := s.enter(kit.TagOf(*a), a, w)
+	if !alone || !s.askAlone(n, w) {
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			if left, retry := s.leave(n, w); left {
+				d.RetryAfter = retry
+				return nil
+			}
 		}
 	}
 	attempt := d.Attempt
-	*d = w.answer.d
+	*d = *w.answer
 	d.Guard, d.Attempt = s.l.Name(), attempt
-	return w.answer.err
+	return w.err
 }
 
 // never is a deadline that does not come.
@@ -122,20 +120,3 @@ const never = math.MaxInt64
 
 // micros is a moment as lines count: by the monotonic clock, if it has a reading of that.
 func micros(t time.Time) int64 { return t.Sub(processBegun).Microseconds() }
-
-// split gives each of those who were asked about together their part of what was taken. The decision is about
-// all of them, as of the last one.
-func split(d core.Decision, asked []*waiter) []core.Decision {
-	parts := make([]core.Decision, len(asked))
-	took, counted := core.ClaimOf[*taken](d)
-	for i := len(asked) - 1; i >= 0; i-- {
-		part := d
-		part.Attempt.Cost = asked[i].cost
-		if counted && len(asked) > 1 {
-			part.SetClaim(&taken{limitSet: took.limitSet, stamp: took.stamp, rest: took.rest, local: took.local})
-		}
-		parts[i] = part
-		d.Remaining += asked[i].cost
-	}
-	return parts
-}

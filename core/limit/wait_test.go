@@ -203,7 +203,8 @@ func TestAWaitThatCannotSucceedEndsAtOnce(t *testing.T) {
 		}, "the line does not learn when it is due")
 		twice, cancelTwice := context.WithTimeout(t.Context(), 90*time.Minute)
 		defer cancelTwice()
-		wantRefused(twice, 4, 119*time.Minute, 2*time.Hour+time.Millisecond) // the one in front takes all of the next hour
+		// the one in front takes all of the next hour
+		wantRefused(twice, 4, 119*time.Minute, 2*time.Hour+time.Millisecond)
 		cancelLong()
 		<-first
 		_, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: 5})
@@ -265,7 +266,8 @@ func TestAWaiterThatLeavesWhileItIsAskedAbout(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer leave()
 		begun := time.Now()
-		if _, err := g.Wait(ctx, core.Attempt{Actor: "partner", Cost: 3}); !errors.Is(err, context.DeadlineExceeded) {
+		_, err := g.Wait(ctx, core.Attempt{Actor: "partner", Cost: 3})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v: want the end of the context", err)
 		}
 		if took := time.Since(begun); took > 150*time.Millisecond {

@@ -45,8 +45,8 @@ func TestProcessWhoseAttemptsWait(t *testing.T) {
 		f.SwallowEvery("evalsha", 1/float64(lose), rand.New(rand.NewPCG(seed, 2)))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, Dialer: f.Dial, ContextTimeoutEnabled: true})
-	g := NewSlidingWindow(core.New(rdb, core.WithPrefix(prefix), core.WithObserver(guardtest.Ignore{})), "partner",
-		waitsLimit)
+	e := core.New(rdb, core.WithPrefix(prefix), core.WithObserver(guardtest.Ignore{}))
+	g := NewSlidingWindow(e, "partner", waitsLimit)
 	var all sync.WaitGroup
 	begun := time.Now()
 	for next := begun; time.Since(begun) < time.Duration(lasts)*time.Millisecond; {

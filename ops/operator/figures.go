@@ -144,7 +144,8 @@ func (g *guardFigures) note(e *core.Event, now time.Time, actors bool) {
 	d := &e.Decision
 	m := g.minute(now)
 	switch kind := e.ErrorKind(); {
-	case kind == "invalid", kind == "canceled", kind == "" && d.Reason == "": // the caller's doing
+	case kind == "invalid", kind == "canceled", kind == "" && !e.Decided() && e.Op == "check_wait":
+		// the caller's doing
 		return
 	case kind != "":
 		m.counts[countUnavailable].Add(1)
