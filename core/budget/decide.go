@@ -39,7 +39,9 @@ type taken struct {
 	call    string
 	stamp   int64 // microseconds of the reply, or of this process before it
 	figures []Figure
-	binding int // index of the binding figure; -1: none
+
+	sequence int64 // of the last change then; after a loss of data others are greater
+	binding  int   // index of the binding figure; -1: none
 
 	mu     sync.Mutex // held while the attempt is settled
 	ending *ending
@@ -196,8 +198,7 @@ func (g *Guard) send(ctx context.Context, t *taken, cost int64, force string) (a
 func (g *Guard) read(d *core.Decision, t *taken, value any, cost int64) (again bool, err error) {
 	r := script.ReadReply(value, 3, 128)
 	reason, stamp := r.Text(), r.Number()
-	t.stamp = stamp
-	_ = r.Number() // of use to the script's readers
+	t.stamp, t.sequence = stamp, r.Number()
 	d.Source = core.SourceRedis
 	switch reason {
 	case "period":

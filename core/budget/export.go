@@ -96,8 +96,13 @@ func (g *Guard) Ended(ctx context.Context, a core.Attempt) (count int64, err err
 			return err
 		}
 		root, rows := g.Key(tag, "root"), g.Key(tag, "rows")
-		from := "0"
-		for until := strconv.FormatInt(g.Engine().Now().UnixMicro(), 10); ; {
+		last, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrevrange", rows, 0, 0,
+			"withscores")) // changes made while it runs are of nodes that are in use
+		if err != nil || len(last) == 0 {
+			return err
+		}
+		from, until := "0", strconv.FormatFloat(last[0].Score, 'f', 0, 64)
+		for {
 			page, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore", rows, from,
 				until, "withscores", "limit", 0, exportPage))
 			if err != nil || len(page) == 0 {

@@ -73,11 +73,11 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 }
 
 func (g *Guard) refund(ctx context.Context, t *taken, units int64, mode string) error {
-	stamp := t.stamp
+	stamp, until := t.stamp, t.sequence
 	if mode == "undo" {
-		stamp = 0 // when the call ran is not known here
+		stamp, until = 0, 0 // when the call ran is not known here
 	}
-	args := []any{units, t.call, mode, stamp, g.Engine().ScriptNow(time.Microsecond)}
+	args := []any{units, t.call, mode, stamp, g.Engine().ScriptNow(time.Microsecond), until}
 	for _, n := range t.nodes {
 		args = append(args, n.name)
 	}

@@ -36,6 +36,7 @@ func (c *fixedCount) giveBack(of []Limit, now, stamp, units int64) {
 	if begun > stamp || stamp >= c.over || now >= c.over {
 		return // the attempt's window has ended or its clock was set back, and this one is another
 	}
+	c.over = min(c.over, now+of[0].Window.Microseconds()) // a window of the future begins now
 	if c.taken -= min(units, c.taken); c.taken == 0 {
 		*c = fixedCount{}
 	}

@@ -101,8 +101,8 @@ func (g *Guard) set(ctx context.Context, state, text, limit string) error {
 // Leave ends the pass or the wait of the visitor of a decision of this guard, as when they log out or have
 // bought. Their place is free at once. Leave reads only the decision's Token, or the Token of its Attempt.
 // Where the room's rule is not in front, nethttpmw.TokenOf finds it. Other processes hear of it within a
-// second, and until then they accept a copy of the pass. A visitor who leaves a lobby and comes back after
-// its draw has the place that was drawn.
+// second, and until then they accept a copy of the pass. A visitor who leaves a lobby and comes back with
+// their ticket is an arrival for the length of Idle. Later, and after the draw, they have their place again.
 func (g *Guard) Leave(ctx context.Context, d core.Decision) error {
 	return g.Call(ctx, "leave", d.Attempt, func() error {
 		text := d.Token

@@ -7,11 +7,14 @@
 --                arrive later, and then takes nothing
 --       4 stamp  when the attempt took its units, microseconds; of no meaning for undo
 --       5 now    microseconds since 1970; absent or empty: the server's clock
+--       6 until  the sequence that check returned; 0: unknown. A count that began later is another one: Redis
+--                has lost the one that had the units
 --       then for each level that is present its name, as in check
 -- Returns 1 when it gave them back, 0 when there was nothing to do
 
 local root, rows, names = KEYS[1], KEYS[2], KEYS[3]
 local units, call, mode, stamp, now = ARGV[1] + 0, ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local known = ARGV[6] + 0
 local calls = redis.call('GET', names) or ''
 
 local found = string.find(calls, call, 1, true)
@@ -41,7 +44,7 @@ end
 local last = (redis.call('HGET', root, '=') or 0) + 0
 local sequence = last
 for i = 1, (#KEYS - 3) / 2 do
-  local log, node, name = KEYS[i * 2 + 2], KEYS[i * 2 + 3], ARGV[i + 5]
+  local log, node, name = KEYS[i * 2 + 2], KEYS[i * 2 + 3], ARGV[i + 6]
   local header = redis.call('LINDEX', log, '0')
   if header then
     local part, base, late, sum, entries, views = string.match(header,
@@ -84,6 +87,10 @@ for i = 1, (#KEYS - 3) / 2 do
     begins, ends, used, told, rest = string.match(p, '^(%d+) (%d+) (%d+) (%S+) %d+ (.*)$')
   end
   local inForce = p and not field and begins + 0 <= milli and milli < ends + 0
+  local count = field and string.match(redis.call('HGET', node, field), '^%d+ %d+ (.*)$') or inForce and rest
+  if count and known > 0 and string.match(count, '^%d+') + 0 > known then
+    field, inForce = nil, nil
+  end
   if inForce or field then
     sequence = math.max(sequence + 1, now)
     local at = string.format('%d', sequence)

@@ -60,16 +60,16 @@ for i = 1, limits do
   if units < 0 then
     changed = -units
     taken = math.min((open and taken or 0) + changed, 9007199254740991)
-    over = open and over or now + window
+    over = math.min(open and over or now + window, now + window) -- a window of the future begins now
   elseif open and over - window <= stamp and stamp < over then -- else it is another one, or the clock was set
     changed = math.min(units, taken)
-    taken = taken - changed
+    taken, over = taken - changed, math.min(over, now + window)
   end
   if changed and taken == 0 then
     redis.call('DEL', key)
   elseif changed then
     redis.call('SET', key, string.format('%.0f %.0f', over, taken), 'PX',
-      math.ceil(math.min(over - now, window) / 1000) + 1000)
+      math.ceil((over - now) / 1000) + 1000)
   end
   settled = math.max(settled, changed or 0)
 end

@@ -259,6 +259,7 @@ func (w *budgetWorld) do(event string) (string, error) {
 		}
 		a := w.admitted[len(w.admitted)-1]
 		w.admitted = w.admitted[:len(w.admitted)-1]
+		w.Clock.Advance(100 * time.Microsecond) // so that Again knows the time of the refund from that of the check
 		a.call = w.Sent()
 		if err := w.guard.Refund(ctx, a.d); err != nil {
 			return "", broken("A refund is no error", "%v", err)
@@ -311,6 +312,7 @@ func (w *budgetWorld) do(event string) (string, error) {
 		}
 	case "flush": // who comes back with what was given before gives nothing back
 		w.Flush()
+		w.Clock.Advance(time.Millisecond) // so that what comes is of another moment
 		w.forget()
 		w.override = false
 	default:

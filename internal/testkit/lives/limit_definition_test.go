@@ -205,6 +205,7 @@ func (f *fixedLedger) giveBack(t *taking, now int64) bool {
 	if !slices.Contains(f.of, t.id) {
 		return false // a window that goes on since before the attempt gives back what others took
 	}
+	f.look(now)
 	f.taken -= t.cost
 	return true
 }
@@ -221,7 +222,8 @@ func (f *fixedLedger) clone() ledger {
 //   - a bucket holds Max units, and an empty one fills at a steady rate in Window; with another Max it is full
 //     at the same moment as before
 //   - units come back that the bucket has not regained
-//   - where the clock was set back, the bucket is as full as when units were last taken
+//   - where the clock was set back, the bucket is as full as when units were last taken; one that a refund has
+//     filled is full
 type bucketLedger struct {
 	full   int64 // when it is full
 	since  int64 // when it was last full
@@ -273,6 +275,9 @@ func (b *bucketLedger) giveBack(t *taking, now int64) bool {
 	b.full -= t.cost * window / t.limits[0].Max
 	if b.most != t.limits[0].Max {
 		b.unsure++
+	}
+	if b.full <= now {
+		*b = bucketLedger{}
 	}
 	return true
 }

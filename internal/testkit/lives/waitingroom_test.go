@@ -15,7 +15,8 @@ import (
 //   - a later opening begins a room when the former one has opened, and postpones one that has not
 //   - before the opening nobody is inside, and each visitor of the room has the number of their arrival in it
 //   - a visitor of the room keeps their number until it is used; anybody else gets the next one
-//   - who leaves the lobby is an arrival in it; once it was drawn, their number counts again
+//   - who leaves the lobby is an arrival in it for the length of Idle; after that, and once the lobby was
+//     drawn, their number counts again
 //   - one visitor is inside at a time, and no room is entered in the first 6 s after its lobby
 //   - nobody enters in front of a visitor who has come, or was drawn, before them and has asked all the time
 //   - a visitor who does not ask for 40 s while others do is one who has just come
@@ -69,6 +70,7 @@ type inLine struct {
 	firstNumber         int  // of the first ticket, if it is of this room; -1: it is not
 	firstAsked          time.Time
 	gone, firstGone     bool // left the lobby by this number, and by that of the first ticket
+	left, firstLeft     time.Time
 }
 
 func (w *roomWorld) process(opens time.Time) *waitingroom.Guard {
@@ -164,7 +166,8 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 		ann.token, ann.asked = ann.first, ann.firstAsked
 		if ann.firstNumber != ann.number {
 			ann.number = -1 // it was used
-			if ann.firstGone && ann.firstNumber >= 0 && !w.opens.After(w.Now()) {
+			forgotten := !w.opens.After(w.Now()) || w.Now().Sub(ann.firstLeft) >= roomPass
+			if ann.firstGone && ann.firstNumber >= 0 && forgotten {
 				ann.number, ann.used, ann.gone = ann.firstNumber, false, false
 			}
 		}
@@ -178,8 +181,10 @@ func (w *roomWorld) do(event string) (seen string, err error) {
 		}
 		w.ask()
 		if ann.used = true; w.drawn < 0 && w.opens.After(w.Now()) {
-			ann.gone = true
-			ann.firstGone = ann.firstGone || ann.firstNumber == ann.number
+			ann.gone, ann.left = true, w.Now()
+			if ann.firstNumber == ann.number {
+				ann.firstGone, ann.firstLeft = true, w.Now()
+			}
 		}
 		if w.inside == ann {
 			w.inside = nil
@@ -229,6 +234,9 @@ func (w *roomWorld) visit(g *waitingroom.Guard, v *inLine) (string, error) {
 		o.steady = o.steady && now.Sub(o.asked) < roomInterval
 	}
 	w.ask()
+	if v.gone && now.Sub(v.left) >= roomPass {
+		v.used, v.gone = false, false
+	}
 	away := roomAway
 	if v.lobby {
 		away = 15 * time.Minute
