@@ -39,6 +39,10 @@ func budgetLife(name string, two bool) life {
 			return quiet[ka] && quiet[kb] && a > b // they commute
 		},
 		world: func(p *place) world { return newBudgetWorld(p, two) },
+		found: []string{"useMax refund flush use refund-again use"},
+	}
+	if two {
+		l.found = append(l.found, "use anchor15 max20 useMax at refund ended")
 	}
 	if !two {
 		l.of = []string{"budget"}

@@ -31,6 +31,9 @@ type life struct {
 	// world makes the guard and its definition in a place, once for each worker.
 	world func(p *place) world
 
+	// found are sequences in which a fault was found. They are always run.
+	found []string
+
 	// absolute is a part of the names of those keys that the scripts expire by PEXPIREAT.
 	absolute string
 
@@ -320,6 +323,11 @@ func TestLives(t *testing.T) {
 				return
 			}
 			x := newExplorer(t, l, server, workers)
+			for i, one := range l.found {
+				if _, f := x.run(x.places[0], x.worlds[0], fmt.Sprint("found", i), l.parse(t, one)); f != nil {
+					t.Error(x.string(*f, "^TestLives$/^"+l.name+"$"))
+				}
+			}
 			draw := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // which sequences are run is no secret
 			alive := []sequence{""}
 			for n := 1; n <= length; n++ {

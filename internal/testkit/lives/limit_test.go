@@ -59,6 +59,9 @@ func limitLife(name string, kind limitKind) life {
 			"max2 max6 just-before at earlier save failover flush"),
 		same:  sameLimits,
 		world: func(p *place) world { return newLimitWorld(p, kind) },
+		found: []string{"use use use3 earlier give-back just-before use",
+			"use3 use earlier give-first-back earlier just-before check-again",
+			"use3 use earlier give-first-back flush check-again use3"},
 	}
 	if name == "limit" {
 		l.of = []string{"limit"}
