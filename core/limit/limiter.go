@@ -114,9 +114,9 @@ func newLimiter(e *core.Engine, alg *algorithm, name string, by Func, limits ...
 			"pass one that returns the limits of an attempt", name))
 	}
 	sent := []*script.Script{slidingWindowScript.check, slidingPartsScript.check, slidingLogScript.check,
-		slidingSettleScript}
+		slidingSettleScript, turnScript}
 	if !alg.log {
-		sent = []*script.Script{alg.decide.check, alg.settle}
+		sent = []*script.Script{alg.decide.check, alg.settle, turnScript}
 	}
 	l.Base = kit.Register(e, alg.kind, name, sent...)
 	return l

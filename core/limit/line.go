@@ -21,7 +21,8 @@ type lines struct {
 	l      *limiter
 	decide func(ctx context.Context, a core.Attempt) (core.Decision, error)
 
-	patience int64 // in microseconds: a waiter who has less time does not ask for itself
+	turns    *turns // nil: nobody else asks
+	patience int64  // in microseconds: a waiter who has less time does not ask for itself
 
 	some  atomic.Int64 // how many there are
 	mu    sync.Mutex   // of all lines; not held while anybody is asked
@@ -45,6 +46,10 @@ type line struct {
 	by   *limitSet      // under these limits
 	said *core.Decision // that was told
 
+	head *waiter       // the first one when it was refused last
+	told time.Duration // for how long it was
+	turn bool          // it is this line's: see turns
+
 	served bool          // by a goroutine; else by the waiter who found no line
 	again  bool          // units may have come back since the last call was made
 	wake   chan struct{} // holds one: look at once; nil without a goroutine
@@ -56,7 +61,8 @@ type waiter struct {
 	attempt    *core.Attempt // where a function returns the limits; or nil
 	limits     *limitSet     // when it came
 	cost       int64
-	deadline   int64 // see micros
+	came       int64 // see micros
+	deadline   int64
 	prev, next *waiter
 	asked      bool // with a call that is under way
 	over       bool // is answered, or gone
@@ -223,6 +229,15 @@ func (s *lines) next(n *line) (asked []*waiter, pause time.Duration) {
 // ask asks for the units of waiters together, and answers them.
 func (s *lines) ask(n *line, asked []*waiter) {
 	ctx := context.WithoutCancel(asked[0].ctx)
+	if wait := s.turn(ctx, n, asked[0], time.Now()); wait > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, w := range asked {
+			w.asked = false
+		}
+		n.look = time.Now().Add(wait)
+		return
+	}
 	same, d, err := s.decideFor(ctx, n, asked)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,6 +260,7 @@ func (s *lines) ask(n *line, asked []*waiter) {
 		}
 	case len(asked) > 1: // others were faster: ask about the first one
 	case d.Reason == core.ReasonLimited:
+		n.head, n.told = asked[0], d.RetryAfter
 		n.wait(now, d.RetryAfter, asked[0].cost)
 		n.look = now.Add(s.l.refusals.certain(asked[0].limits.limits, d.RetryAfter))
 	default:

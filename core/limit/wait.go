@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -42,6 +43,9 @@ func (l *limiter) ready(self kit.Phased) {
 	l.waits = newLines(l, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
 		return l.decide(ctx, present(), a)
 	})
+	if l.Engine().HasRedis() {
+		l.waits.turns = newTurns(rand.Text()[:10])
+	}
 	l.waitsHere = newLines(l, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
 		d := core.Decision{Attempt: a}
 		limits, err := l.begin(ctx, &d)
@@ -89,7 +93,7 @@ func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 		return err
 	}
 	a := &d.Attempt
-	w := &waiter{ctx: ctx, cost: a.Cost, limits: limits, deadline: never}
+	w := &waiter{ctx: ctx, cost: a.Cost, limits: limits, came: micros(present()), deadline: never}
 	if deadline, ok := ctx.Deadline(); ok {
 		w.deadline = micros(deadline)
 	}
