@@ -25,7 +25,11 @@ import (
 // The context of work ends, with a cause that says so, when a claim is lost that the guard holds under a
 // lease. Then the error is that cause, if work returns nil.
 //
-// When the guard cannot decide, its [Outage] policy does: the check is local, or Do returns the error.
+// When the guard cannot decide, its [Outage] policy does: the check is local, the work runs unguarded, or Do
+// returns an [ErrUndecided].
+//
+// Work may call Do with another guard. If that refuses, and work returns its error, the attempt here is rolled
+// back as well, also what a rate limit has counted.
 func Do(ctx context.Context, g Guard, a Attempt, work func(ctx context.Context) error) error {
 	t := g.Traits()
 	var place Place
@@ -37,6 +41,8 @@ func Do(ctx context.Context, g Guard, a Attempt, work func(ctx context.Context) 
 	}
 	d, err := decide(ctx, g, a, t.Outage)
 	switch {
+	case errors.Is(err, ErrUndecided) && t.Outage == FailOpen:
+		return work(ctx)
 	case err != nil:
 		return err
 	case d.Reason == ReasonDone, d.Allowed && d.Kept:
@@ -67,16 +73,16 @@ func Spend(ctx context.Context, guard string, units int64) bool {
 // decide asks the guard, or what its policy for outages names.
 func decide(ctx context.Context, g Guard, a Attempt, policy Outage) (Decision, error) {
 	d, err := g.Check(ctx, a)
-	if err == nil || errors.Is(err, ErrInvalid) || policy != FailLocal || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrInvalid) || ctx.Err() != nil {
 		return d, err
 	}
 	local, ok := g.(interface {
 		CheckLocal(ctx context.Context, a Attempt) (Decision, error)
 	})
-	if !ok {
-		return d, err
+	if ok && policy == FailLocal {
+		return local.CheckLocal(ctx, a)
 	}
-	return local.CheckLocal(ctx, a)
+	return d, fmt.Errorf("%w: %w", ErrUndecided, err)
 }
 
 // doing is work that an attempt allows.
@@ -111,7 +117,7 @@ func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) 
 	returned := false
 	defer func() {
 		if !returned { // it panics, or ends its goroutine
-			_ = one.settle(ctx, false) // nobody hears of it
+			_ = one.settle(ctx, errUnknownEnd) // nobody hears of it
 		}
 	}()
 	err := work(held)
@@ -119,28 +125,32 @@ func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) 
 	if err == nil && held.Err() != nil && scope.Err() == nil {
 		err = fmt.Errorf("core: guard %q: %w", one.decision.Guard, context.Cause(held))
 	}
-	if failed := one.settle(ctx, err == nil); err == nil {
+	if failed := one.settle(ctx, err); err == nil {
 		err = failed
 	}
 	return err
 }
 
+// errUnknownEnd is the end of work that did not return.
+var errUnknownEnd = errors.New("core: the work did not return")
+
 // settle tells the guard how the work has ended. Only a failure of a claim that has to be confirmed is an
 // error.
-func (one *doing) settle(ctx context.Context, ok bool) error {
+func (one *doing) settle(ctx context.Context, err error) error {
 	one.over.Store(true)
+	var refused *Refused // by another guard: nothing was done
 	end := Rollback
 	switch {
 	case one.told.Load() && one.traits.Spends:
 		end = CommitCost(one.spent.Load())
-	case ok || one.traits.KeepsOnFailure:
+	case err == nil, one.traits.KeepsOnFailure && !errors.As(err, &refused):
 		end = Commit
 	}
 	if !one.traits.Confirms || !end.Commits() {
 		one.place.Settle(ctx, one.guard, one.decision, end)
 		return nil
 	}
-	err := one.guard.Settle(Settling(ctx), one.decision, end)
+	err = one.guard.Settle(Settling(ctx), one.decision, end)
 	switch {
 	case err == nil || isFinal(err):
 	case one.traits.KeepsOutcome: // it has been done, whatever Redis says

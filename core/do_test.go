@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/core/lock"
@@ -146,6 +147,25 @@ func TestDoDoesNoWorkThatIsRefusedOrDone(t *testing.T) {
 	})
 }
 
+// TestDoInsideDoIsAllOrNothing: when the inner guard refuses, the outer limit counts nothing.
+func TestDoInsideDoIsAllOrNothing(t *testing.T) {
+	e := core.NewMemory()
+	outer, inner := limit.NewSlidingWindow(e, "outer", limit.PerHour(9)), limit.NewSlidingWindow(e, "inner",
+		limit.PerHour(1))
+	a := core.Attempt{Actor: "ann"}
+	for i := range 3 {
+		err := core.Do(t.Context(), outer, a, func(ctx context.Context) error {
+			return core.Do(ctx, inner, a, func(context.Context) error { return nil })
+		})
+		if r := refusedAs(err); (i == 0) != (err == nil) || i > 0 && r.Guard != "inner" {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if d, err := outer.Peek(t.Context(), a); err != nil || d.Remaining != 8 {
+		t.Errorf("%d are left of the outer limit, %v: want 8", d.Remaining, err)
+	}
+}
+
 // TestDoEndsTheWorkOfALostLease.
 //
 // Promise: core.Do ends the context of its work when the lease is lost, and returns the cause.
@@ -176,7 +196,7 @@ func TestDoInAnOutage(t *testing.T) {
 	n := 0
 	work := func(context.Context) error { n++; return nil }
 	a := core.Attempt{Actor: "ann", Resource: "poll"}
-	if err := core.Do(t.Context(), polls, a, work); err == nil || n != 0 || refusedAs(err).Reason != "" {
+	if err := core.Do(t.Context(), polls, a, work); !errors.Is(err, core.ErrUndecided) || n != 0 || refusedAs(err).Reason != "" {
 		t.Errorf("%v after %d runs: want that the vote fails", err, n)
 	}
 	if err := core.Do(t.Context(), calls, a, work); err != nil || n != 1 {
@@ -184,6 +204,10 @@ func TestDoInAnOutage(t *testing.T) {
 	}
 	if r := refusedAs(core.Do(t.Context(), calls, a, work)); r.Source != core.SourceLocal || n != 1 {
 		t.Errorf("%+v after %d runs: want that the local limit refuses the second", r, n)
+	}
+	shut := bans.New(e, "bans", bans.Options{})
+	if err := core.Do(t.Context(), shut, a, work); err != nil || n != 2 {
+		t.Errorf("%v after %d runs: want that work runs behind a guard that is open in an outage", err, n)
 	}
 	f.Heal()
 	if err := e.Drain(t.Context()); err != nil {

@@ -58,8 +58,7 @@ type line struct {
 // waiter is an attempt in line. It takes 200 bytes with its channel.
 type waiter struct {
 	ctx        context.Context
-	attempt    *core.Attempt // where a function returns the limits; or nil
-	limits     *limitSet     // when it came
+	own        *ownLimits // where a function returns the limits; or nil
 	cost       int64
 	came       int64 // see micros
 	deadline   int64
@@ -69,6 +68,20 @@ type waiter struct {
 	answer     *core.Decision
 	err        error
 	ready      chan struct{} // closed when it is answered; nil while it asks for itself
+}
+
+// ownLimits are the limits of an attempt when it came, where a function returns them.
+type ownLimits struct {
+	attempt core.Attempt
+	limits  *limitSet
+}
+
+// limitsOf returns the limits of a waiter when it came.
+func (s *lines) limitsOf(w *waiter) *limitSet {
+	if w.own != nil {
+		return w.own.limits
+	}
+	return s.l.limits
 }
 
 const (
@@ -246,7 +259,7 @@ func (s *lines) ask(n *line, asked []*waiter) {
 	}
 	asked = asked[:same]
 	now := time.Now()
-	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, asked[0].limits, &d
+	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, s.limitsOf(asked[0]), &d
 	switch {
 	case err != nil:
 		for _, w := range asked {
@@ -262,7 +275,7 @@ func (s *lines) ask(n *line, asked []*waiter) {
 	case d.Reason == core.ReasonLimited:
 		n.head, n.told = asked[0], d.RetryAfter
 		n.wait(now, d.RetryAfter, asked[0].cost)
-		n.look = now.Add(s.l.refusals.certain(asked[0].limits.limits, d.RetryAfter))
+		n.look = now.Add(s.l.refusals.certain(n.by.limits, d.RetryAfter))
 	default:
 		asked[0].answered(n, &d, nil)
 	}
@@ -314,7 +327,7 @@ func (s *lines) decideFor(
 	}()
 	a := core.Attempt{Actor: n.actor, Resource: n.resource, ID: n.id}
 	if s.l.by != nil {
-		a = *asked[0].attempt
+		a = asked[0].own.attempt
 		same = s.alike(ctx, asked)
 	}
 	a.Cost = 0
@@ -330,10 +343,10 @@ func (s *lines) alike(ctx context.Context, asked []*waiter) int {
 	if len(asked) == 1 {
 		return 1
 	}
-	first, err := s.l.limitsBy(ctx, *asked[0].attempt)
+	first, err := s.l.limitsBy(ctx, asked[0].own.attempt)
 	for i := 1; i < len(asked) && err == nil; i++ {
 		var of *limitSet
-		if of, err = s.l.limitsBy(ctx, *asked[i].attempt); err != nil || !slices.Equal(of.limits, first.limits) {
+		if of, err = s.l.limitsBy(ctx, asked[i].own.attempt); err != nil || !slices.Equal(of.limits, first.limits) {
 			return i
 		}
 	}
@@ -445,7 +458,7 @@ func (n *line) remove(w *waiter) {
 
 // waits reports whether the waiter, as the first one, has to wait until the line is due.
 func (w *waiter) waits(n *line) bool {
-	return w.cost >= n.fits && (w.limits == n.by || slices.Equal(w.limits.limits, n.by.limits))
+	return w.cost >= n.fits && (w.own == nil || slices.Equal(w.own.limits.limits, n.by.limits))
 }
 
 // answered answers a waiter, unless it is over.

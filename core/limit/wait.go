@@ -93,13 +93,12 @@ func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 		return err
 	}
 	a := &d.Attempt
-	w := &waiter{ctx: ctx, cost: a.Cost, limits: limits, came: micros(present()), deadline: never}
+	w := &waiter{ctx: ctx, cost: a.Cost, came: micros(present()), deadline: never}
 	if deadline, ok := ctx.Deadline(); ok {
 		w.deadline = micros(deadline)
 	}
 	if s.l.by != nil {
-		own := *a
-		w.attempt = &own
+		w.own = &ownLimits{*a, limits}
 	}
 	d.SetClaim(nil)
 	n, alone := s.enter(kit.TagOf(*a), a, w)
