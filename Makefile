@@ -123,6 +123,7 @@ examples: ## build the examples and the command
 	$(GO) build -o /dev/null ./cmd/gatehouse ./examples/...
 	cd examples/orders && $(GO) build -race -o /dev/null .
 	cd examples/production && $(GO) build -o /dev/null .
+	@$(call in-each,$(addprefix examples/,connect grpc jobs mcp),$(GO) build ./...)
 
 cover: redis ## measure what the tests cover; fail below 85 %
 	@counters=$$(mktemp -d) && trap 'rm -rf "$$counters"' EXIT && \

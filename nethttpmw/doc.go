@@ -21,4 +21,9 @@
 //
 // [Decision] tells a handler what a guard has decided. [Take] hands it the decision to settle later, and
 // [Spend] corrects an estimated cost.
+//
+// # gRPC
+//
+// A client of gRPC makes the status Unavailable of a 429, without the time to wait. So do not put a rule in
+// front of a gRPC server: docs/guides/not-only-http.md in the repository has interceptors.
 package nethttpmw

@@ -1,7 +1,9 @@
 // Package connectmw guards the procedures of a Connect server, for clients of Connect, gRPC and gRPC-Web. It
 // is an example to copy: [Interceptor] makes the interceptor of a [Rule], and core.Do does the rest.
 //
-//	connect.WithInterceptors(connectmw.Interceptor(perKey), connectmw.Interceptor(slots))
+// A limit stands last, since what it has counted still counts when a later rule refuses:
+//
+//	connect.WithInterceptors(connectmw.Interceptor(slots), connectmw.Interceptor(calls))
 package connectmw
 
 import (

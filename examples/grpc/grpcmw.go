@@ -1,9 +1,10 @@
 // Package grpcmw guards the methods of a gRPC server. It is an example to copy: [Unary] and [Stream] make the
 // interceptors of a [Rule], and core.Do does the rest.
 //
-// Several rules are chained, the cheapest first:
+// Several rules are chained. A limit stands last, since what it has counted still counts when a later rule
+// refuses:
 //
-//	grpc.ChainUnaryInterceptor(grpcmw.Unary(perKey), grpcmw.Unary(slots))
+//	grpc.ChainUnaryInterceptor(grpcmw.Unary(slots), grpcmw.Unary(calls))
 package grpcmw
 
 import (

@@ -196,6 +196,27 @@ func TestAFailedCallGivesItsClaimBack(t *testing.T) {
 	}
 }
 
+// TestALimitStandsLast: a limit in front of a guard that refuses has counted the call.
+func TestALimitStandsLast(t *testing.T) {
+	gate, who := newGate(t), grpcmw.Metadata("x-api-key")
+	slots := semaphore.New(gate, "slots", semaphore.Options{Max: 1})
+	calls := limit.NewSlidingWindow(gate, "calls", limit.PerHour(9))
+	held, err := slots.Check(t.Context(), core.Attempt{Actor: "bob"})
+	if err != nil || !held.Allowed {
+		t.Fatal(held, err)
+	}
+	t.Cleanup(func() { _ = slots.Settle(context.Background(), held, core.Rollback) })
+	one, other := grpcmw.Rule{Guard: slots, Who: who}, grpcmw.Rule{Guard: calls, Who: who}
+	for i, rules := range [][]grpcmw.Rule{{one, other}, {other, one}} {
+		refused := check(t, serve(t, new(service), rules...), "ann")
+		wantCode(t, "a call without a permit", refused, codes.ResourceExhausted)
+		d, err := calls.Peek(t.Context(), core.Attempt{Actor: "ann"})
+		if want := int64(9 - i); err != nil || d.Remaining != want {
+			t.Errorf("%d left, %v: want %d", d.Remaining, err, want)
+		}
+	}
+}
+
 func TestAHandlersOwnRefusalIsOneOfTheClient(t *testing.T) {
 	gate := newGate(t)
 	exports := limit.NewSlidingWindow(gate, "exports", limit.PerHour(1))

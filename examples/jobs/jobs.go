@@ -1,7 +1,9 @@
 // Package jobs guards the jobs of asynq workers. It is an example to copy: [Guarded] makes the middleware of
 // a [Rule], and [PutBack] lets the server put refused jobs back.
 //
-//	mux.Use(jobs.Guarded(perTenant), jobs.Guarded(perQueue))
+// A limit stands last, since what it has counted still counts when a later rule refuses:
+//
+//	mux.Use(jobs.Guarded(perQueue), jobs.Guarded(perTenant))
 package jobs
 
 import (

@@ -1,6 +1,8 @@
 // Package mcpmw guards the tools of an MCP server. It is an example to copy: [Tools] makes the middleware of
 // a [Rule], and core.Do does the rest.
 //
+// What a limit has counted still counts when a later rule refuses:
+//
 //	server.AddReceivingMiddleware(mcpmw.Tools(calls), mcpmw.Tools(tokens))
 package mcpmw
 
@@ -17,8 +19,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// The codes of JSON-RPC errors. MCP reserves -32099 to -32020 for itself, and wants no new codes from -32019
-// to -32000. JSON-RPC leaves all codes above those to applications.
+// The codes of JSON-RPC errors. MCP 2026-07-28 wants new codes outside -32768 to -32000.
 const (
 	CodeRefused     = 429
 	CodeUnavailable = 503
@@ -62,7 +63,7 @@ func Tools(rule Rule) mcp.Middleware {
 					return failed
 				}
 				// A tool that asks for input is called again with it.
-				if r, ok := result.(*mcp.CallToolResult); ok && (r.IsError || len(r.InputRequests) > 0) {
+				if r, ok := result.(*mcp.CallToolResult); ok && (r.IsError || r.InputRequests != nil) {
 					return errFailed
 				}
 				return nil

@@ -267,6 +267,41 @@ func TestAFailedToolGivesItsClaimBack(t *testing.T) {
 	wantFailed(t, ann, "search", "The call is refused: duplicate.")
 }
 
+func TestAToolThatAsksForInputGivesItsClaimBack(t *testing.T) {
+	do := works
+	server := newServer(&do, mcpmw.Rule{
+		Guard: votes.New(newGate(t), "polls", votes.Options{}), Who: mcpmw.User, What: mcpmw.Tool,
+	})
+	mcp.AddTool(server, &mcp.Tool{Name: "deploy"},
+		func(_ context.Context, call *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			if call.Params.InputResponses == nil {
+				sure := &mcp.ElicitParams{Message: "Are you sure?"}
+				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"sure": sure}}, nil, nil
+			}
+			return nil, nil, nil
+		})
+	url := serve(t, server, &mcp.StreamableHTTPOptions{Stateless: true})
+	asked := 0
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked++
+			return &mcp.ElicitResult{Action: "accept"}, nil
+		},
+	})
+	ann, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: url, HTTPClient: &http.Client{Transport: bearer("ann")},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ann.Close() })
+	wantOK(t, ann, "deploy")
+	if asked != 1 {
+		t.Errorf("asked %d times: want once", asked)
+	}
+	wantFailed(t, ann, "deploy", "duplicate")
+}
+
 func TestAToolRunsOnceAtATime(t *testing.T) {
 	begun, end := make(chan bool), make(chan bool)
 	var do tool = func(context.Context) error { begun <- true; <-end; return nil }
