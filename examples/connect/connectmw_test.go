@@ -179,6 +179,18 @@ func TestARefusalIsA429OfHTTP(t *testing.T) {
 	}
 }
 
+func TestPeersAreAddressesOrNetworks(t *testing.T) {
+	for addr, want := range map[string]string{
+		"203.0.113.7:443": "203.0.113.7", "[::ffff:203.0.113.7]:443": "203.0.113.7",
+		"[2001:db8:1:2:3::4]:443": "2001:db8:1:2::/64", "[fe80::1%eth0]:443": "fe80::/64", "@": "",
+	} {
+		got, err := connectmw.Peer(connectmw.Call{Peer: connect.Peer{Addr: addr}})
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s is %q, %v: want %q", addr, got, err, want)
+		}
+	}
+}
+
 func TestAFailedCallGivesItsClaimBack(t *testing.T) {
 	each(t, func(t *testing.T, protocol connect.ClientOption) {
 		gate, s, key := newGate(t), new(service), connectmw.Header("X-Api-Key")

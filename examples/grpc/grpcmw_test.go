@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -173,6 +174,23 @@ func TestConnectionsOfAPeerShareALimit(t *testing.T) {
 	d, err := calls.Peek(t.Context(), core.Attempt{Actor: "127.0.0.1"})
 	if err != nil || d.Remaining != 0 {
 		t.Errorf("%d left, %v: want that the address is the actor", d.Remaining, err)
+	}
+}
+
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
+func TestPeersAreAddressesOrNetworks(t *testing.T) {
+	for addr, want := range map[string]string{
+		"203.0.113.7:443": "203.0.113.7", "[::ffff:203.0.113.7]:443": "203.0.113.7",
+		"[2001:db8:1:2:3::4]:443": "2001:db8:1:2::/64", "[fe80::1%eth0]:443": "fe80::/64", "@": "",
+	} {
+		got, err := grpcmw.Peer(peer.NewContext(t.Context(), &peer.Peer{Addr: textAddr(addr)}), method)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s is %q, %v: want %q", addr, got, err, want)
+		}
 	}
 }
 

@@ -45,11 +45,9 @@ func Guarded(rule Rule) asynq.MiddlewareFunc {
 			})
 			var refused *core.Refused
 			switch {
-			case ran || err == nil:
+			case ran || err == nil || retryAfter(err) > 0: // PutBack knows what to do
 				return err
-			case errors.As(err, &refused) && refused.RetryAfter > 0:
-				return err
-			case refused != nil || errors.Is(err, core.ErrInvalid):
+			case errors.As(err, &refused) || errors.Is(err, core.ErrInvalid): // waiting does not help
 				return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 			default:
 				return fmt.Errorf("%w: %w", errUndecided, err)
@@ -77,17 +75,24 @@ func PutBack(config asynq.Config) asynq.Config {
 		delay = asynq.DefaultRetryDelayFunc
 	}
 	config.IsFailure = func(err error) bool {
-		var refused *core.Refused
-		return !errors.As(err, &refused) && !errors.Is(err, errUndecided) && failed(err)
+		return retryAfter(err) == 0 && !errors.Is(err, errUndecided) && failed(err)
 	}
 	config.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
-		var refused *core.Refused
-		if errors.As(err, &refused) && refused.RetryAfter > 0 {
-			return refused.RetryAfter
+		if after := retryAfter(err); after > 0 {
+			return after
 		}
 		return delay(n, err, task)
 	}
 	return config
+}
+
+// retryAfter is how long a refused job waits. Zero: it was not refused, or waiting does not help.
+func retryAfter(err error) time.Duration {
+	var refused *core.Refused
+	if errors.As(err, &refused) {
+		return refused.RetryAfter
+	}
+	return 0
 }
 
 // Key finds a text by which jobs are counted. A job for which it returns an error is archived.

@@ -181,12 +181,37 @@ func TestAFailedJobGivesItsClaimBack(t *testing.T) {
 	}
 	// Waiting does not help a second one, so it is not put back for ever.
 	second := w.await(w.enqueue("ann", "low", 5), asynq.TaskStateArchived)
-	if runs.Load() != 3 || !strings.Contains(second.LastErr, "duplicate") {
-		t.Errorf("%d runs, %q", runs.Load(), second.LastErr)
+	if runs.Load() != 3 || second.Retried != 0 || !strings.Contains(second.LastErr, "duplicate") {
+		t.Errorf("%d runs, %d retries, %q", runs.Load(), second.Retried, second.LastErr)
 	}
 	nobody := w.await(w.enqueue("", "low", 5), asynq.TaskStateArchived)
-	if !strings.Contains(nobody.LastErr, "no header") {
-		t.Errorf("%q", nobody.LastErr)
+	if nobody.Retried != 0 || !strings.Contains(nobody.LastErr, "no header") {
+		t.Errorf("%d retries, %q", nobody.Retried, nobody.LastErr)
+	}
+}
+
+// TestAJobsOwnRefusal: a job that asks a guard itself is put back too, but not for ever where waiting does not
+// help.
+func TestAJobsOwnRefusal(t *testing.T) {
+	w := newWorkers(t)
+	gate := w.gate()
+	guards := map[string]core.Guard{
+		"low":  limit.NewSlidingWindow(gate, "exports", limit.PerHour(1)),
+		"high": votes.New(gate, "polls", votes.Options{}),
+	}
+	w.start(func(ctx context.Context, _ *asynq.Task) error {
+		queue, _ := asynq.GetQueueName(ctx)
+		a := core.Attempt{Actor: "ann", Resource: "final"}
+		return core.Do(ctx, guards[queue], a, func(context.Context) error { return nil })
+	})
+	w.await(w.enqueue("ann", "low", 1), asynq.TaskStateCompleted)
+	back := w.await(w.enqueue("ann", "low", 1), asynq.TaskStateRetry)
+	if wait := time.Until(back.NextProcessAt); wait < 59*time.Minute || back.Retried != 0 {
+		t.Errorf("it runs in %v, after %d retries", wait, back.Retried)
+	}
+	w.await(w.enqueue("ann", "high", 1), asynq.TaskStateCompleted)
+	if second := w.await(w.enqueue("ann", "high", 1), asynq.TaskStateArchived); second.Retried != 1 {
+		t.Errorf("%d retries: want that the refusal is a failure", second.Retried)
 	}
 }
 
