@@ -16,7 +16,7 @@ PARALLEL ?= 3
 
 # The nested modules: all folders with a go.mod of their own, and which of them are released.
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
-RELEASED := adapters/echov5mw ops/observe/gatehouseotel ops/observe/gatehouseprom
+RELEASED := adapters/echov5mw adapters/fibermw ops/observe/gatehouseotel ops/observe/gatehouseprom
 
 # The modules that make test leaves to CI: docs/testing.md says why.
 LEFT_TO_CI := examples/production/checks proofs/bench

@@ -5,7 +5,7 @@
 //   - core, for the engine: gate := core.New(client)
 //   - the guards that it needs: core/limit, core/votes, core/seckill, core/budget, core/waitingroom, ...
 //   - keyfuncs, which say who is counted
-//   - one adapter: ginmw, echomw or nethttpmw (echov5mw is a module of its own)
+//   - one adapter: ginmw, echomw or nethttpmw (echov5mw and fibermw are modules of their own)
 //
 // The most common limit is one line:
 //

@@ -27,6 +27,21 @@ type Framework struct {
 	// Redis returns a client of a Redis and a prefix for the keys of one test, which no other test has. Checks
 	// that need no clock of their own run there. Nil: all run on a Redis inside the process.
 	Redis func(testing.TB) (client redis.UniversalClient, prefix string)
+	// Without names the rows that cannot hold in the framework, and says why. A row is the name of a check, of a
+	// subtest, or a part of it between commas. Such rows are not run, and the log of the test has them.
+	Without map[string]string
+}
+
+// leavesOut reports whether a row is not run, and says so in the log.
+func (f Framework) leavesOut(t testing.TB, row string) bool {
+	t.Helper()
+	for name, why := range f.Without {
+		if strings.Contains(", "+row+", ", ", "+name+", ") {
+			t.Logf("without %q: %s", row, why)
+			return true
+		}
+	}
+	return false
 }
 
 // Slash is what a router does with /files%2Fname where GET /files/{name} has a rule and GET /{name} has none.

@@ -24,6 +24,9 @@
 //		adaptertest.Run(t, adaptertest.Framework{Build: build, Mount: mount})
 //	}
 //
+// [Framework.Without] names the rows that cannot hold, as in a framework that sends nothing before its
+// handlers have returned. Users should read of them, too.
+//
 // The checks need no set-up, because they run on a Redis inside the process. With Framework.Redis, those that
 // need no clock of their own run on your server.
 //

@@ -52,6 +52,9 @@ func (ignore) Observe(context.Context, core.Event) {}
 // sub runs f as a subtest on a separate scene, so that neither guards' names nor counts collide.
 func (s *scene) sub(name string, f func(*scene)) {
 	s.Helper()
+	if s.framework.leavesOut(s, name) {
+		return
+	}
 	s.Run(name, func(t *testing.T) { f(newScene(t, s.framework, s.start)) })
 }
 

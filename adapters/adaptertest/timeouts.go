@@ -25,6 +25,8 @@ type Around struct {
 	// Ends says that the middleware ends the context of a request after the limit, Answers that it answers with
 	// 503 then, and Recovers that it answers panics with 500.
 	Ends, Answers, Recovers bool
+	// Without is [Framework.Without].
+	Without map[string]string
 }
 
 // lateness is how long the middlewares wait for a handler that is too late.
@@ -69,7 +71,11 @@ func RunBehind(t *testing.T, arounds ...Around) {
 				continue
 			}
 			for _, guard := range []string{"a sale", "a vote"} {
-				t.Run(around.Name+", "+b.name+", "+guard, func(t *testing.T) {
+				name := around.Name + ", " + b.name + ", " + guard
+				if (Framework{Without: around.Without}).leavesOut(t, name) {
+					continue
+				}
+				t.Run(name, func(t *testing.T) {
 					s := newScene(t, Framework{}, redistest.Mini)
 					s.answeredBehind(around, b, guard == "a sale")
 				})

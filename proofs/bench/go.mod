@@ -2,22 +2,37 @@ module github.com/gatehouse-go/gatehouse/proofs/bench
 
 go 1.25.0
 
-replace github.com/gatehouse-go/gatehouse => ../..
+replace (
+	github.com/gatehouse-go/gatehouse => ../..
+	github.com/gatehouse-go/gatehouse/adapters/fibermw => ../../adapters/fibermw
+)
 
 require (
 	github.com/didip/tollbooth/v8 v8.0.1
 	github.com/gatehouse-go/gatehouse v0.1.0
+	github.com/gatehouse-go/gatehouse/adapters/fibermw v0.1.0
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/httprate v0.16.1
 	github.com/go-chi/httprate-redis v0.6.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
+	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/labstack/echo/v4 v4.15.4
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
+	github.com/valyala/fasthttp v1.69.0
 	golang.org/x/time v0.15.0
+)
+
+require (
+	github.com/andybalholm/brotli v1.2.0 // indirect
+	github.com/gofiber/schema v1.7.0 // indirect
+	github.com/gofiber/utils/v2 v2.0.2 // indirect
+	github.com/klauspost/compress v1.18.4 // indirect
+	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/tinylib/msgp v1.6.3 // indirect
 )
 
 require (

@@ -24,7 +24,7 @@ const root = "../../.."
 
 // modules are the released modules, by their file in api.
 var modules = map[string]string{
-	"gatehouse": ".", "echov5mw": "adapters/echov5mw",
+	"gatehouse": ".", "echov5mw": "adapters/echov5mw", "fibermw": "adapters/fibermw",
 	"gatehouseotel": "ops/observe/gatehouseotel", "gatehouseprom": "ops/observe/gatehouseprom",
 }
 
