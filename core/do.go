@@ -28,8 +28,8 @@ import (
 // When the guard cannot decide, its [Outage] policy does: the check is local, the work runs unguarded, or Do
 // returns an [ErrUndecided].
 //
-// Work may call Do with another guard. If that refuses, and work returns its error, the attempt here is rolled
-// back as well, also what a rate limit has counted.
+// Work may call Do with another guard. If that refuses, and work returns its error, the attempt here is
+// rolled back as well, also what a rate limit has counted.
 func Do(ctx context.Context, g Guard, a Attempt, work func(ctx context.Context) error) error {
 	t := g.Traits()
 	var place Place

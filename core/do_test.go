@@ -196,7 +196,8 @@ func TestDoInAnOutage(t *testing.T) {
 	n := 0
 	work := func(context.Context) error { n++; return nil }
 	a := core.Attempt{Actor: "ann", Resource: "poll"}
-	if err := core.Do(t.Context(), polls, a, work); !errors.Is(err, core.ErrUndecided) || n != 0 || refusedAs(err).Reason != "" {
+	err := core.Do(t.Context(), polls, a, work)
+	if !errors.Is(err, core.ErrUndecided) || n != 0 || refusedAs(err).Reason != "" {
 		t.Errorf("%v after %d runs: want that the vote fails", err, n)
 	}
 	if err := core.Do(t.Context(), calls, a, work); err != nil || n != 1 {

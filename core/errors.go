@@ -21,8 +21,8 @@ var (
 	// ErrGone is wrapped by the error of Settle when the claim no longer exists: the reservation has ended and
 	// its units were taken, or another attempt has begun the operation since.
 	ErrGone = errors.New("core: the claim is gone")
-	// ErrUndecided is wrapped by the error of [Do] when the guard could not decide, as when Redis does not answer.
-	// The work was not done.
+	// ErrUndecided is wrapped by the error of [Do] when the guard could not decide, as when Redis does not
+	// answer. The work was not done.
 	ErrUndecided = errors.New("core: the guard cannot decide")
 	// ErrDrained is returned by calls that waited for a limit when [Drain] ended their wait. Nothing was taken.
 	ErrDrained = errors.New("core: drained while it waited")

@@ -174,7 +174,8 @@ func TestACloneHasTheNestedModules(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "reader")
-	modules := []string{"adapters/echov5mw", "adapters/fibermw", "ops/observe/gatehouseprom", "ops/observe/gatehouseotel"}
+	modules := []string{"adapters/echov5mw", "adapters/fibermw", "ops/observe/gatehouseprom",
+		"ops/observe/gatehouseotel"}
 	for _, module := range modules {
 		t.Run(module, func(t *testing.T) {
 			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o750)); err != nil {

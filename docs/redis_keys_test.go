@@ -94,6 +94,29 @@ func TestEveryKeyIsInThePage(t *testing.T) {
 	}
 }
 
+// passBy lets small costs pass by a large one that waits, until the test ends: that takes the turn.
+func passBy(t *testing.T, g *limit.SlidingWindow) {
+	ctx, end := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		end()
+		all.Wait()
+	})
+	for _, wait := range []func() error{
+		func() error { _, err := g.Wait(ctx, core.Attempt{Actor: "account", Cost: 4}); return err },
+		func() error { _, err := g.Check(ctx, core.Attempt{Actor: "account"}); return err },
+	} {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := wait(); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				<-time.After(time.Millisecond)
+			}
+		})
+	}
+}
+
 // pageKey is a row of docs/redis-keys.md.
 type pageKey struct {
 	key  *regexp.Regexp
@@ -174,6 +197,8 @@ func runEveryGuard(t *testing.T, gate *core.Engine, lose *lossy) {
 		check(g, ann)
 		must(g.Refund(ctx, check(g, ann)))
 	}
+
+	passBy(t, limit.NewSlidingWindow(gate, "partner", limit.Per(4, time.Second)))
 
 	bans := bans.New(gate, "abuse", bans.Options{})
 	must(bans.Ban(ctx, core.Attempt{Actor: "192.0.2.1"}, time.Hour))

@@ -50,6 +50,7 @@ func TestTheLastReleasesScriptsRunBesideTheseOnes(t *testing.T) {
 // notRun are the scripts that no scenario runs, with the reason.
 var notRun = map[string]string{
 	"core/touch": "writes nothing that others read: it makes WAIT have something to wait for",
+	"limit/turn": "no decision depends on it: it says which process asks first",
 }
 
 // TestAChangedRecordIsFound: scripts whose records have another layout keep all promises among themselves,

@@ -46,9 +46,8 @@ type line struct {
 	by   *limitSet      // under these limits
 	said *core.Decision // that was told
 
-	head *waiter       // the first one when it was refused last
-	told time.Duration // for how long it was
-	turn bool          // it is this line's: see turns
+	head *waiter // the first one when it was refused last
+	turn bool    // it is this line's: see turns
 
 	served bool          // by a goroutine; else by the waiter who found no line
 	again  bool          // units may have come back since the last call was made
@@ -242,54 +241,79 @@ func (s *lines) next(n *line) (asked []*waiter, pause time.Duration) {
 // ask asks for the units of waiters together, and answers them.
 func (s *lines) ask(n *line, asked []*waiter) {
 	ctx := context.WithoutCancel(asked[0].ctx)
-	if wait := s.turn(ctx, n, asked[0], time.Now()); wait > 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, w := range asked {
-			w.asked = false
-		}
-		n.look = time.Now().Add(wait)
+	if wait := s.othersTurn(ctx, n, asked[0]); wait > 0 {
+		s.postpone(n, asked, wait)
 		return
 	}
 	same, d, err := s.decideFor(ctx, n, asked)
+	s.takeTurn(ctx, n, s.hear(n, asked, same, &d, err))
+}
+
+// postpone has the line ask later.
+func (s *lines) postpone(n *line, asked []*waiter, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range asked {
+		w.asked = false
+	}
+	n.look = time.Now().Add(wait)
+}
+
+// hear hears what was decided about the first ones of those who were asked about, and answers them. It returns
+// for how long the line needs the turn.
+func (s *lines) hear(n *line, asked []*waiter, same int, d *core.Decision, err error) (turn time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range asked {
 		w.asked = false
 	}
 	asked = asked[:same]
-	now := time.Now()
-	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, s.limitsOf(asked[0]), &d
+	now, first := time.Now(), asked[0]
+	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, s.limitsOf(first), d
 	switch {
 	case err != nil:
 		for _, w := range asked {
-			w.answered(n, &d, err)
+			w.answered(n, d, err)
 		}
 	case d.Allowed:
-		s.share(n, &d, asked)
+		s.share(n, d, asked)
 		if n.left = d.Remaining; n.left <= 0 {
 			n.wait(now, d.ResetAfter, 1)
 			n.look = n.look.Add(min(yieldMost, d.Window/yieldPart))
 		}
 	case len(asked) > 1: // others were faster: ask about the first one
 	case d.Reason == core.ReasonLimited:
-		n.head, n.told = asked[0], d.RetryAfter
-		n.wait(now, d.RetryAfter, asked[0].cost)
+		turn = n.passedBy(first, d, now)
+		n.head = first
+		n.wait(now, d.RetryAfter, first.cost)
 		n.look = now.Add(s.l.refusals.certain(n.by.limits, d.RetryAfter))
 	default:
-		asked[0].answered(n, &d, nil)
+		first.answered(n, d, nil)
 	}
 	s.refuseLate(n, now)
 	if n.again || !n.due.IsZero() && n.first != nil && !n.first.waits(n) {
 		n.forget()
 	}
-	longest := lookAfter
+	n.look = earlier(n.look, now.Add(s.longest()))
+	if first.over { // it is served, or cannot be
+		turn = 0
+	}
+	return turn
+}
+
+// longest is the longest time until a line is asked about.
+func (s *lines) longest() time.Duration {
 	if s.l.Engine().HasClock() {
-		longest = lookAfterClock
+		return lookAfterClock
 	}
-	if latest := now.Add(longest); n.look.After(latest) {
-		n.look = latest
+	return lookAfter
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // share gives each of those who were asked about together their part of what was taken.

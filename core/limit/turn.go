@@ -4,15 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
 // This file keeps the lines of several processes from passing a waiter by for ever: a large cost, for which
-// enough units are never free at once while small ones take each that is. Whoever has waited for half a window
-// and is refused at the head of a line takes the turn. The lines of other processes wait until it has asked
-// again; they look for that an eighth of a window apart.
+// enough units are never free at once while small ones take each that is. A waiter that has waited for half a
+// window takes the turn when it is refused at the moment that it was told. The lines of other processes wait
+// until it is served; they look for that an eighth of a window apart.
 
 var turnScript = script.New("turn", lua.Source("limit/turn"), script.Idempotent)
 
@@ -48,25 +49,35 @@ func (t *turns) due(tag string, window time.Duration, now time.Time) bool {
 	return true
 }
 
-// turn returns for how long the line has to wait because another process has the turn. It takes the turn
-// itself if its first waiter was passed by for long.
-func (s *lines) turn(ctx context.Context, n *line, first *waiter, now time.Time) (wait time.Duration) {
-	window, passed, ttl := s.limitsOf(first).least.Window, false, time.Duration(0)
-	if passed = n.passed(first, window, now); passed {
-		ttl = min(n.told, lookAfter) + min(window/turnSlack, yieldMost*10) + time.Millisecond
-	}
-	if s.turns == nil || !passed && !n.turn && !s.turns.due(n.tag, window, now) {
+// othersTurn returns for how long the line has to wait because another process has the turn.
+func (s *lines) othersTurn(ctx context.Context, n *line, first *waiter) (wait time.Duration) {
+	if s.turns == nil || n.turn || !s.turns.due(n.tag, s.limitsOf(first).least.Window, time.Now()) {
 		return 0
 	}
+	return s.askTurn(ctx, n, 0)
+}
+
+// takeTurn takes the turn for so long, or gives it up.
+func (s *lines) takeTurn(ctx context.Context, n *line, lasts time.Duration) {
+	if s.turns != nil && (lasts > 0 || n.turn) {
+		n.turn = s.askTurn(ctx, n, lasts) == 0 && lasts > 0
+	}
+}
+
+// askTurn makes the call. After an error nobody has the turn: it is only polite to wait.
+func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (others time.Duration) {
 	c := script.Call{Runner: s.l.Engine().Runner, Script: turnScript, Limit: s.l.Engine().Deadline(),
-		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns.name, ttl.Milliseconds()}}
+		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns.name, lasts.Milliseconds()}}
 	script.Send(ctx, &c)
-	held, _ := c.Reply.(int64) // after an error the line asks at once: it is only polite to wait
-	n.turn = passed && c.Err == nil && held == 0
+	held, _ := c.Reply.(int64)
 	return time.Duration(held) * time.Millisecond
 }
 
-// passed reports whether the first waiter has waited for half a window, and was refused.
-func (n *line) passed(first *waiter, window time.Duration, now time.Time) bool {
-	return n.head == first && micros(now)-first.came > window.Microseconds()/2
+// passedBy returns for how long the first waiter needs the turn, if it was refused before and has waited for
+// half a window: until it asks again.
+func (n *line) passedBy(first *waiter, d *core.Decision, now time.Time) time.Duration {
+	if n.head != first || micros(now)-first.came < d.Window.Microseconds()/2 {
+		return 0
+	}
+	return min(d.RetryAfter, lookAfter) + min(d.Window/turnSlack, 10*yieldMost) + time.Millisecond
 }
