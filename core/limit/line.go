@@ -259,8 +259,8 @@ func (s *lines) postpone(n *line, asked []*waiter, wait time.Duration) {
 	n.look = time.Now().Add(wait)
 }
 
-// hear hears what was decided about the first ones of those who were asked about, and answers them. It returns
-// for how long the line needs the turn.
+// hear hears what was decided about the first ones of those who were asked about, and answers them. It
+// returns for how long the line needs the turn.
 func (s *lines) hear(n *line, asked []*waiter, same int, d *core.Decision, err error) (turn time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
