@@ -59,3 +59,8 @@ func TestASaleThatHasLostAPartIsClosedAndKept(t *testing.T) {
 // Promise: A sale that Redis has lost, whole or in part, is logged once a minute and item. Names that clients
 // invent are not logged.
 func TestSalesThatBuyersMissAreLogged(t *testing.T) { saletest.One().SalesThatBuyersMissAreLogged(t) }
+
+// Promise: Confirm after a cancel is `gone`, also where the hold was over before the cancel.
+func TestWhatIsCancelledAfterItsHoldIsNotSold(t *testing.T) {
+	saletest.One().WhatIsCancelledAfterItsHoldIsNotSold(t)
+}

@@ -21,10 +21,10 @@ import (
 //
 // Buyers and timers of holds are restored from the reservations, reservations from the outbox, the sale
 // itself from the reservations. Calls under way when a reservation was restored are forgotten: their holds
-// are confirmed or expire, and [WaitingOf] does not know them. If the source is lost too, or was never
-// there ([Options].NoOutbox), Repair returns an ErrLost that names it. Then only [Guard.Discard] and a new
-// Open help. A lost outbox is not restored and stops nothing; [Guard.Verify] shows it. ErrNoSale means that
-// nothing is there.
+// are confirmed or expire, and [WaitingOf] does not know them. What was cancelled after its hold is restored
+// as expired. If the source is lost too, or was never there ([Options].NoOutbox), Repair returns an ErrLost
+// that names it. Then only [Guard.Discard] and a new Open help. A lost outbox is not restored and stops
+// nothing; [Guard.Verify] shows it. ErrNoSale means that nothing is there.
 func (g *Guard) Repair(ctx context.Context, item string) (restored []string, err error) {
 	err = g.Call(ctx, "repair", core.Attempt{}, func() (err error) {
 		if item == "" {

@@ -373,7 +373,8 @@ func (g *Guard) confirm(ctx context.Context, a core.Attempt) (core.Decision, err
 // Cancel returns the units of a reservation to the stock, once. The attempt names it as for
 // [Guard.Confirm]. The decision's reason is ReasonOK (replayed when there was nothing of this buyer to
 // return), ReasonConflict when the reservation is sold, or ReasonNotReady. A cancelled reservation cannot
-// be confirmed any more. Its ID still belongs to the buyer, who may reserve under it again.
+// be confirmed any more, also where its hold was over before. Its ID still belongs to the buyer, who may
+// reserve under it again.
 func (g *Guard) Cancel(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	// The call names this cancellation: it may arrive again when its buyer has reserved anew.
 	return g.cancelBy(ctx, g.runYes, g.cancelArgs("all"),

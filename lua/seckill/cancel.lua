@@ -1,6 +1,6 @@
 -- Seckill: returns a hold to the stock, once. What is sold stays sold, unless nobody was told, and a hold
 -- that another call got too stays held. The operation ID stays its buyer's. A call that was cancelled before
--- it arrived takes nothing.
+-- it arrived takes nothing. An expired reservation gives nothing back, and cannot be confirmed any more.
 --
 -- KEYS  1 sale          hash, as seckill_open writes it
 --       2 buyers        hash, as seckill_reserve writes it
@@ -177,7 +177,7 @@ elseif state == 'sold' then
   state = 'held'
 end
 local callers, marks = string.gsub(words, ' %-%S+', ''), string.gsub(words, ' [^-]%S*', '')
-if any and (state ~= 'held' or string.find(marks .. ' ', ' -' .. call .. ' ', 1, true)) then
+if any and (state == 'cancelled' or string.find(marks .. ' ', ' -' .. call .. ' ', 1, true)) then
   return {'ok', 1, buyer, quantity, left, stock}
 end
 
@@ -208,8 +208,12 @@ if taken_back > 16 then -- so that a record stays short
   marks = string.gsub(marks, ' %S+', '', taken_back - 16)
 end
 -- end late_marks
+local all_back = any or told and #others == 0 and not stays
+if state == 'expired' and all_back then -- or a late confirmation could still sell it
+  state = 'cancelled'
+end
 local updated = table.concat({state, buyer, units, finish, event .. marks, unpack(others)}, ' ')
-if state ~= 'held' or not any and (stays or not told or #others > 0) then
+if state ~= 'held' or not all_back then
   if updated ~= record then
     extend(true)
     redis.call('HSET', reservations, id, updated)

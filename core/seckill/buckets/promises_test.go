@@ -49,6 +49,10 @@ func TestAReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 	several(4).AReplayWhoseReplyWasLostIsAReplay(t)
 }
 
+func TestWhatIsCancelledAfterItsHoldIsNotSold(t *testing.T) {
+	several(4).WhatIsCancelledAfterItsHoldIsNotSold(t)
+}
+
 func TestLostPartsAreNoticedAndRestored(t *testing.T) { several(4).LostPartsAreNoticedAndRestored(t) }
 
 func TestOpenDoesNotSellAgainOverRemains(t *testing.T) { several(4).OpenDoesNotSellAgainOverRemains(t) }

@@ -132,7 +132,7 @@ func (m *Model) fail(id, state string) {
 		case old == nil || slices.Contains(failed, first):
 		case old.State == "cancelled":
 			delete(m.Reservations, first)
-		case old.State == "expired":
+		case old.State == "expired", old.State == "given up":
 			old.State = "forgotten"
 		}
 	}
@@ -169,7 +169,7 @@ func (m *Model) Refused(buyer string, quantity int64) core.Reason {
 func (m *Model) Reserve(a core.Attempt) core.Reason {
 	if r := m.Reservations[a.ID]; r != nil && r.State != "forgotten" {
 		switch {
-		case r.Buyer != a.Actor || r.Quantity != a.Cost && r.State != "cancelled":
+		case r.Buyer != a.Actor || r.Quantity != a.Cost && r.State != "cancelled" && r.State != "given up":
 			return core.ReasonConflict
 		case r.State == "sold", r.State == "held" && m.Now.Before(r.End):
 			return core.ReasonOK
@@ -258,7 +258,7 @@ func (m *Model) Values() map[string]saletest.Reservation {
 		switch r.State {
 		case "cancelled":
 			continue
-		case "forgotten":
+		case "forgotten", "given up":
 			value.State = "expired"
 		}
 		values[id] = value
@@ -269,7 +269,7 @@ func (m *Model) Values() map[string]saletest.Reservation {
 // Confirm is the guard's.
 func (m *Model) Confirm(buyer, id string) core.Reason {
 	r := m.Reservations[id]
-	if r == nil || r.Buyer != buyer || r.State == "cancelled" || r.State == "forgotten" {
+	if r == nil || r.Buyer != buyer || slices.Contains([]string{"cancelled", "given up", "forgotten"}, r.State) {
 		return core.ReasonGone
 	}
 	if r.State == "expired" && m.Refused(r.Buyer, r.Quantity) != core.ReasonOK {
@@ -292,6 +292,8 @@ func (m *Model) Cancel(buyer, id string) core.Reason {
 		return core.ReasonConflict
 	case r.State == "held":
 		m.fail(id, "cancelled")
+	case r.State == "expired": // the outbox has told of its end
+		r.State = "given up"
 	}
 	return core.ReasonOK
 }

@@ -114,3 +114,61 @@ func (k Kind) AReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 		}
 	})
 }
+
+// WhatIsCancelledAfterItsHoldIsNotSold tests this: a reservation is cancelled, or its requests fail, when its
+// hold is over. Whether it could be confirmed while a unit was left depended on whether a script had taken the
+// unit back before that. Its ID stays its buyer's. It is still sold late while one of its requests has not
+// failed.
+func (k Kind) WhatIsCancelledAfterItsHoldIsNotSold(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := k.New(guardtest.NewEngine(b, guardtest.WithClock(clock)), seckill.Options{})
+		confirm := func(what string, a core.Attempt, want core.Reason) {
+			t.Helper()
+			d, err := g.Confirm(t.Context(), a)
+			if err != nil || d.Reason != want {
+				t.Errorf("%s: %+v, %v, want %s", what, d, err, want)
+			}
+		}
+		ways := map[string]func(a core.Attempt, told core.Decision){
+			"cancelled": func(a core.Attempt, _ core.Decision) {
+				d, err := g.Cancel(t.Context(), a)
+				if err != nil || d.Reason != core.ReasonOK {
+					t.Errorf("cancel: %+v, %v", d, err)
+				}
+			},
+			"rolled back": func(_ core.Attempt, told core.Decision) { guardtest.Settle(t, g, told, core.Rollback) },
+			"revoked":     func(_ core.Attempt, told core.Decision) { guardtest.Settle(t, g, told, core.Revoke) },
+		}
+		for way, end := range ways {
+			for _, swept := range []string{"swept", "not swept"} {
+				item := way + ", " + swept
+				Open(t, g, item, seckill.Sale{Stock: 9, PerBuyer: 9, Hold: time.Minute})
+				a := core.Attempt{Actor: "ann", Resource: item, ID: "order"}
+				told := guardtest.Check(t, g, a)
+				tries := core.Attempt{Actor: "bob", Resource: item, ID: "twice"}
+				first, second := guardtest.Check(t, g, tries), guardtest.Check(t, g, tries)
+				clock.Advance(time.Minute)
+				if swept == "swept" {
+					if n, err := g.Sweep(t.Context(), item); n != 2 || err != nil {
+						t.Errorf("%s: %d, %v", item, n, err)
+					}
+				}
+				end(a, told)
+				end(a, told)
+				confirm(item, a, core.ReasonGone)
+				stranger := core.Attempt{Actor: "cid", Resource: item, ID: a.ID}
+				if k.Buckets == 1 { // another bucket does not know the ID
+					guardtest.WantReason(t, guardtest.Check(t, g, stranger), core.ReasonConflict)
+				}
+				guardtest.WantReason(t, guardtest.Check(t, g, a), core.ReasonOK) // anew
+				confirm(item, a, core.ReasonOK)
+
+				guardtest.Settle(t, g, first, core.Rollback)
+				guardtest.Settle(t, g, second, core.Commit) // late
+				EndHolds(t, g, item)
+				WantStatus(t, g, item, 7, 0, 2)
+			}
+		}
+	})
+}
