@@ -66,7 +66,8 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 		if item == "" {
 			return errNoItem
 		}
-		return g.stockOf(item).close(ctx)
+		_, err := g.stockOf(item).close(ctx)
+		return err
 	})
 }
 

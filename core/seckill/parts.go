@@ -36,10 +36,21 @@ func NewParts(
 // Terms returns the terms of a sale as the scripts take them: stock, opens, closes, per_buyer, hold, keep.
 func (p Parts) Terms(sale Sale) ([]int64, error) { return p.terms(sale) }
 
-// Open opens a part, once, with its share of the stock and the other terms. An epoch names the opening.
-func (p Parts) Open(ctx context.Context, item string, terms []any, epoch string) error {
-	_, err := p.stockOf(item).open(ctx, terms, epoch)
-	return err
+// Open opens a part, once, with its share of the stock and the other terms, and reports whether it did. An
+// epoch names the opening.
+func (p Parts) Open(ctx context.Context, item string, terms []any, epoch string) (bool, error) {
+	return p.stockOf(item).open(ctx, terms, epoch)
+}
+
+// Close is [Guard.Close]. It reports whether this call closed the part.
+func (p Parts) Close(ctx context.Context, item string) (bool, error) {
+	return p.stockOf(item).close(ctx)
+}
+
+// TakeBack is [Guard.Settle] for an attempt that was allowed and does not commit. It reports what became of
+// the reservation.
+func (p Parts) TakeBack(ctx context.Context, a core.Attempt, end core.Ending) (core.Decision, error) {
+	return p.takeBack(ctx, a, end)
 }
 
 // Keys returns the keys of a part, as the scripts take them: sale, buyers, holds, reservations, and outbox

@@ -302,12 +302,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		return g.Observe(ctx, "settle", time.Now(), d, err)
 	}
 	ctx = core.Settling(ctx)
-	switch {
-	case end.Revokes():
-		_, err := g.cancelBy(ctx, g.Engine().RunWithin, g.cancelArgs("sold"), d.Attempt)
-		return err
-	case !end.Commits():
-		_, err := g.cancel(ctx, d.Attempt)
+	if !end.Commits() {
+		_, err := g.takeBack(ctx, d.Attempt, end)
 		return err
 	}
 	begun := time.Now()
@@ -318,6 +314,14 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 		err = g.Observe(ctx, "settle", begun, confirmed, err)
 	}
 	return err
+}
+
+// takeBack settles an attempt that does not commit.
+func (g *Guard) takeBack(ctx context.Context, a core.Attempt, end core.Ending) (core.Decision, error) {
+	if end.Revokes() {
+		return g.cancelBy(ctx, g.Engine().RunWithin, g.cancelArgs("sold"), a)
+	}
+	return g.cancel(ctx, a)
 }
 
 // waiting is the claim of a decision that was refused as a duplicate: the ID of the buyer's reservation that

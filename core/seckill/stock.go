@@ -230,17 +230,17 @@ func (s *stock) restockOnce(
 	return reason, status, more, r.Err
 }
 
-// close ends the sale now.
-func (s *stock) close(ctx context.Context) error {
+// close ends the sale now, and reports whether it was open until then.
+func (s *stock) close(ctx context.Context) (bool, error) {
 	value, err := s.runYes(ctx, seckillCloseScript, s.now())
 	if err != nil {
-		return err
+		return false, err
 	}
 	closed, err := script.ReadNumber(value)
 	if err == nil && closed < 0 {
 		err = ErrNoSale
 	}
-	return err
+	return closed > 0, err
 }
 
 // read reads the outbox after a stream ID.

@@ -5,14 +5,15 @@
 --       2 copy       likewise; where it was lost, a call that marks, renews or closes writes it again
 -- ARGV  1 epoch      of a sale whose buckets are all open: it is ready from now on, and its root is kept
 --                    anew; absent or empty: only reports
---       2 change     close: the sale with that epoch closes now, unless it has closed; restore: a root that
---                    was lost is written again from its copy, as ready as it was; absent or empty: neither
+--       2 change     close: the sale with that epoch closes now; where it has closed, nothing changes.
+--                    restore: a root that was lost is written again from its copy, as ready as it was, and is
+--                    kept as long as that. Absent or empty: neither
 --       3 now        milliseconds since 1970; absent or empty: the server's clock
 -- Returns {state, buckets, epoch, spare, marked}
 --       state     none (no such sale), opening, ready
 --       spare     milliseconds. A change of one bucket does not renew the root and the other buckets, so keep
 --                 is a tenth more than the sale needs; a change after this long has to renew them all
---       marked    1 when this call marked the sale as ready, or restored the root
+--       marked    1 when this call marked the sale as ready, closed it, or restored the root
 
 local root, epoch, change, now = KEYS[1], ARGV[1] or '', ARGV[2] or '', tonumber(ARGV[3])
 
@@ -33,16 +34,21 @@ end
 
 local before, closes, after, keep = string.match(r[4], '^(%d+ %d+ )(%d+)( %d+ %d+ (%d+))$')
 closes, keep = tonumber(closes), tonumber(keep)
-if r[2] == epoch then
+-- A root that outlives its buckets is a sale that nobody can buy from or open again. So it is kept anew only
+-- where they are.
+if r[2] == epoch and not (change == 'close' and r[3] == '1' and closes > 0 and closes <= now) then
   if change == 'close' and (closes == 0 or closes > now) then
-    closes = now
+    closes, marked = now, 1
   end
   if r[3] ~= '1' and change ~= 'restore' then
     r[3], marked = '1', 1
   end
   r[4] = before .. string.format('%.0f', closes) .. after
-  -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
   local ttl = keep + math.max(closes - now, 0)
+  if change == 'restore' then
+    ttl = redis.call('PTTL', marked == 1 and KEYS[2] or root)
+  end
+  -- PEXPIRE goes first: a full Redis lets it pass, and then the rest as well, since the script has written.
   redis.call('PEXPIRE', root, ttl)
   for i = 1, 2 do
     redis.call('HSET', KEYS[i], 'buckets', r[1], 'epoch', r[2], 'ready', r[3], 'sale', r[4])

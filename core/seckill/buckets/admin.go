@@ -1,7 +1,6 @@
 package buckets
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,12 +106,13 @@ func (s *spread) restock(
 		return status, found, err
 	}
 	home := s.homeOf(id)
-	if units > core.MaxAmount-status.Stock { // no bucket knows the sum; one knows whether the restock was done
-		done, err := s.restocked(ctx, home, id)
-		if err != nil || !done {
-			return status, true, cmp.Or(err, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted",
-				core.ErrInvalid, status.Stock, units))
-		}
+	done, err := s.restocked(ctx, home, id)
+	if err != nil {
+		return status, true, err
+	}
+	if units > core.MaxAmount-status.Stock && !done { // no bucket knows the sum
+		return status, true, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted",
+			core.ErrInvalid, status.Stock, units)
 	}
 	var refused error
 	for enough := true; ; {
@@ -134,7 +134,9 @@ func (s *spread) restock(
 	case refused != nil && !errors.Is(refused, core.ErrInvalid):
 		return status, true, refused
 	}
-	s.changed(ctx)
+	if refused == nil && !done {
+		s.changed(ctx)
+	}
 	if status, _, err = s.status(ctx); err != nil {
 		return status, true, err
 	}
@@ -156,16 +158,21 @@ func (g *Guard) Close(ctx context.Context, item string) error {
 
 // close closes all buckets. After it returned no error, no bucket admits a buyer.
 func (s *spread) close(ctx context.Context) (found bool, err error) {
-	there := make([]bool, len(s.tags))
-	err = s.each(func(n int, tag string) error {
-		err := s.g.parts.Close(ctx, tag)
+	there, closed := make([]bool, len(s.tags)), make([]bool, len(s.tags))
+	err = s.each(func(n int, tag string) (err error) {
+		closed[n], err = s.g.parts.Close(ctx, tag)
 		if there[n] = !errors.Is(err, seckill.ErrNoSale); !there[n] {
 			return nil
 		}
 		return err
 	})
 	if err == nil {
-		_, _, err = s.g.askRoot(ctx, s.item, s.epoch, closes) // it is kept as long as they are
+		var root bool
+		_, root, err = s.g.askRoot(ctx, s.item, s.epoch, closes) // it is kept as long as they are
+		closed = append(closed, root)
+	}
+	if err == nil && slices.Contains(closed, true) && slices.Contains(closed, false) {
+		s.keep(ctx) // a call that died half-way has closed the others, maybe long ago
 	}
 	return !slices.Contains(there, false), err
 }

@@ -179,9 +179,7 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 	ctx = core.Settling(ctx)
 	if !end.Commits() {
 		_, err := g.end(ctx, "cancel", d.Attempt, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-			part := d
-			part.Attempt = a
-			return core.Decision{}, g.parts.Settle(ctx, part, end)
+			return g.parts.TakeBack(ctx, a, end)
 		})
 		return err
 	}

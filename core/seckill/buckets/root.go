@@ -98,7 +98,10 @@ const (
 
 // askRoot asks the root for the buckets of an item. If they have the given epoch, the root becomes ready and
 // its TTL is renewed, from now or from the closing; marked reports that the root was not ready before. Or the
-// root is restored.
+// root is closed or restored; marked reports that this call did.
+//
+// Who renews the root has renewed the buckets: a root that outlives them is a sale that can neither be bought
+// from nor opened again.
 func (g *Guard) askRoot(
 	ctx context.Context, item, epoch, change string,
 ) (at *spread, marked bool, err error) {
@@ -157,7 +160,11 @@ func (g *Guard) open(ctx context.Context, item string, sale seckill.Sale) (opene
 		if int64(n) < begun.stock%buckets {
 			share++
 		}
-		return g.parts.Open(ctx, tag, append([]any{share}, begun.terms...), begun.at.epoch)
+		opened, err := g.parts.Open(ctx, tag, append([]any{share}, begun.terms...), begun.at.epoch)
+		if err == nil && !opened { // by a process that died before it was done, maybe long ago
+			_, err = begun.at.run(ctx, nil, n, keepScript, "", "")
+		}
+		return err
 	})
 	if err != nil {
 		return false, err

@@ -116,7 +116,7 @@ func (s *spread) reserve(ctx context.Context, a core.Attempt) (core.Decision, er
 	a.Resource = s.tags[s.homeOf(a.Actor)]
 	d, err := s.g.parts.Check(ctx, a)
 	d.Attempt.Resource = s.item
-	if err == nil && d.Allowed && s.keepDue(s.g.Engine().Now()) {
+	if err == nil && d.Allowed && !d.Replayed && s.keepDue(s.g.Engine().Now()) {
 		s.g.Later(s.keep) // the request does not wait for it
 	}
 	return d, err

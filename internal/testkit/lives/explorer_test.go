@@ -227,12 +227,14 @@ func (x *explorer) note(s sequence, good int, f *finding) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.runs++
+	known := false // an event in the middle, a silent one, fails in all sequences that begin so
 	if good < len(s) {
+		known = x.dead[s[:good+1]]
 		x.dead[s[:good+1]] = true
 	} else {
 		x.good++
 	}
-	if f != nil && (len(f.sequence) == len(s) || !x.dead[f.sequence]) {
+	if f != nil && !known {
 		kind, _, _ := strings.Cut(f.err.Error(), ":")
 		x.found[kind] = append(x.found[kind], *f)
 	}

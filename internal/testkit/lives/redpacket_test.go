@@ -56,9 +56,6 @@ func (w *packetWorld) forget() {
 }
 
 func (w *packetWorld) do(event string) (string, error) {
-	if w.made && !w.Now().Before(w.expires.Add(time.Hour)) {
-		w.forget()
-	}
 	ctx := context.Background()
 	switch event {
 	case "create", "create-other":
@@ -126,6 +123,9 @@ func (w *packetWorld) do(event string) (string, error) {
 		w.Pass(-time.Second)
 	case "flush":
 		w.Flush()
+		w.forget()
+	}
+	if w.made && !w.Now().Before(w.expires.Add(time.Hour)) {
 		w.forget()
 	}
 	return w.check()

@@ -29,15 +29,18 @@ import (
 //   - nobody gets a new unit before the sale opens, or of one that is closed; what was reserved in time is sold
 //   - after Sweep, what is held is what has not ended
 //   - a sale that was lost or discarded, or that has neither changed nor been open for an hour, is unknown, and
-//     all of it with it
+//     all of it with it. Keys may last longer, up to a 64th of the hour, or an eighth with several buckets
+//     (seckill.Options, buckets.Options): whether the sale is known then is not said, so the time passes on
 //   - a call that did something, and arrives a second time, does nothing more
-func saleOf(name string, of func(p *place, name string) onSale) life {
+func saleOf(name string, longer time.Duration, of func(p *place, name string) onSale) life {
 	return life{
 		name: name, of: []string{strings.ReplaceAll(name, "-", "/")},
 		events: alphabet("ann ann-more bob again confirm-ann confirm-more confirm-bob cancel-ann open restock take",
 			"bob-lapses at-hold before-hold close discard hour flush save load"),
 		same:  sameSale,
-		world: func(p *place) world { return &saleWorld{place: p, of: of, units: 1} },
+		world: func(p *place) world { return &saleWorld{place: p, of: of, units: 1, longer: longer} },
+		found: []string{"at-hold ann bob-lapses ann-more bob-lapses cancel-ann confirm-ann",
+			"save flush bob hour load restock", "save flush bob hour load open"},
 	}
 }
 
@@ -51,6 +54,9 @@ func (l life) settled(units int) life {
 	}
 	l.events = alphabet("ann ann-more bob commit commit-first confirm-ann cancel-ann restock",
 		"roll-back roll-first-back revoke revoke-first arrives-again before-last at-hold close discard flush save load")
+	l.found = []string{"ann at-hold bob roll-first-back commit-first restock commit-first",
+		"ann-more at-hold before-last roll-first-back commit-first", "save ann at-hold before-last roll-back confirm-ann",
+		"ann at-hold ann-more cancel-ann ann-more restock confirm-ann"}
 	l.world = func(p *place) world {
 		w := of(p).(*saleWorld)
 		w.units = units
@@ -66,6 +72,7 @@ func (l life) timed() life {
 	l.name += "-timed"
 	l.events = alphabet("ann ann-more bob confirm-ann cancel-ann open open-now sweep restock",
 		"at-opening before-opening at-closing before-closing at-hold close discard hour flush save load")
+	l.found = []string{"sweep hour close bob hour open", "open-now at-opening hour at-hold sweep at-hold restock"}
 	l.world = func(p *place) world {
 		w := of(p).(*saleWorld)
 		w.opensIn, w.closesIn = 10*time.Minute, 20*time.Minute
@@ -77,7 +84,7 @@ func (l life) timed() life {
 
 func sameSale(a, b string) bool { return a == b && (a == "flush" || a == "close" || a == "save") }
 
-var inOneBucket = saleOf("seckill", func(p *place, name string) onSale {
+var inOneBucket = saleOf("seckill", time.Hour/64, func(p *place, name string) onSale {
 	return seckill.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, seckill.Options{Keep: time.Hour})
 })
 
@@ -93,7 +100,7 @@ var _ = explore(inOneBucket.with(row{
 	back:      "A reservation of earlier is `gone`, in a later sale too; its ID is free.",
 }))
 
-var inTwoBuckets = saleOf("seckill-buckets", func(p *place, name string) onSale {
+var inTwoBuckets = saleOf("seckill-buckets", time.Hour/8, func(p *place, name string) onSale {
 	return buckets.New(p.Engine(core.WithLogger(slog.New(slog.DiscardHandler))), name, buckets.Options{Options: seckill.Options{Keep: time.Hour}, Buckets: 2})
 })
 
@@ -129,6 +136,8 @@ type saleWorld struct {
 	of    func(p *place, name string) onSale
 	g     onSale
 	units int // on sale, and for each buyer
+	// So much longer than the sale its keys may last.
+	longer time.Duration
 	// After so long a sale opens and closes; 0: at once, and never.
 	opensIn, closesIn time.Duration
 
@@ -232,18 +241,27 @@ func (w *saleWorld) putOnSale(opensIn, closesIn time.Duration) (string, error) {
 func (w *saleWorld) do(event string) (seen string, err error) {
 	asked := w.asked
 	w.asked = false
-	if w.open && !w.Now().Before(w.until) {
-		w.sold = sold{}
-	}
 	last, changes := w.last, w.changes
 	if seen, err = w.event(event, asked); err != nil {
 		return seen, err
 	}
+	w.age()
 	w.beforeLast, w.last = last, 0
 	if w.changes > changes {
 		w.last = w.Sent()
 	}
 	return seen, w.look()
+}
+
+// age lets a sale end whose time is over.
+func (w *saleWorld) age() {
+	if !w.open || w.Now().Before(w.until) {
+		return
+	}
+	if gone := w.until.Add(w.longer); w.Now().Before(gone) {
+		w.PassUntil(gone)
+	}
+	w.sold = sold{}
 }
 
 func (w *saleWorld) event(event string, asked bool) (string, error) {
@@ -302,11 +320,8 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 		w.Pass(holdsFor)
 	case "before-hold":
 		w.Pass(holdsFor - time.Millisecond)
-	case "hour": // and what keys may last longer
-		w.Pass(time.Hour + time.Hour/32)
-		if w.open && !w.Now().Before(w.until) {
-			w.sold = sold{}
-		}
+	case "hour":
+		w.Pass(time.Hour)
 	case "close":
 		err := w.g.Close(ctx, "tv")
 		if errors.Is(err, seckill.ErrNoSale) == w.open || err != nil && w.open {
