@@ -36,8 +36,9 @@ local before, closes, after, keep = string.match(r[4], '^(%d+ %d+ )(%d+)( %d+ %d
 closes, keep = tonumber(closes), tonumber(keep)
 -- A root that outlives its buckets is a sale that nobody can buy from or open again. So it is kept anew only
 -- where they are.
-if r[2] == epoch and not (change == 'close' and r[3] == '1' and closes > 0 and closes <= now) then
-  if change == 'close' and (closes == 0 or closes > now) then
+local closed = closes > 0 and closes <= now
+if r[2] == epoch and not (change == 'close' and closed and r[3] == '1') then
+  if change == 'close' and not closed then
     closes, marked = now, 1
   end
   if r[3] ~= '1' and change ~= 'restore' then

@@ -16,7 +16,8 @@ import (
 // maxBuckets is the maximum number of buckets of a sale.
 const maxBuckets = 64
 
-// Options are the options of a guard.
+// Options are the options of a guard. The keys of several buckets may expire up to an eighth of Keep later than
+// it says, because a change renews those of its own bucket alone.
 type Options struct {
 	seckill.Options
 

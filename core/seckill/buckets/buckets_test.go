@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -584,22 +585,10 @@ func TestBucketsExpireTogether(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		g := newGuard(guardtest.NewEngine(b, guardtest.WithClock(clock)))
-		openSale(t, g, "tv", 8, seckill.Sale{Stock: 80, PerBuyer: 80, Hold: 20 * day})
+		openSale(t, g, "tv", 8, seckill.Sale{Stock: 80, PerBuyer: 80, Hold: 29 * day})
 		at := spreadOf(t, g, "tv", 8)
 		wantBucketTTLs(t, b, g, at, 33*day)
-		pass := func(d time.Duration) {
-			keys := g.rootKeys("tv")[:1]
-			for bucket := range 8 {
-				keys = append(keys, at.keys(bucket)...)
-			}
-			for _, key := range keys {
-				if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > 0 {
-					b.Client.PExpire(t.Context(), key, ttl-d)
-				}
-			}
-			// Last: otherwise a background call to the root would see the new clock and old TTLs.
-			clock.Advance(d)
-		}
+		pass := func(d time.Duration) { passBuckets(t, b, g, at, clock, d) }
 		// A change after two days renews no key yet: the keys have three days to spare.
 		pass(2 * day)
 		d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op"})
@@ -607,18 +596,27 @@ func TestBucketsExpireTogether(t *testing.T) {
 			t.Errorf("the root lives on for %v already", ttl)
 		}
 		other := core.Attempt{Actor: "ann", Resource: "tv", ID: "op 2"}
+		third := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv", ID: "op 3"})
+		restock := func(id string) {
+			if _, err := g.Restock(t.Context(), "tv", id, 5); err != nil {
+				t.Error(err)
+			}
+		}
+		restock("again")
 		changes := map[string]func(){
 			"reserve": func() { guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"}) },
 			"confirm": func() { guardtest.Settle(t, g, d, core.Commit) },
-			"restock": func() { g.Restock(t.Context(), "tv", "r", 5) },
+			"restock": func() { restock("r") },
 			"cancel":  func() { g.Cancel(t.Context(), other) },
+			"settle":  func() { guardtest.Settle(t, g, third, core.Rollback) },
 		}
 		guardtest.Check(t, g, other)
 		for what, change := range changes {
 			pass(4 * day)
-			// which is no change
+			// which are no changes
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "bob", Resource: "tv", Cost: 81}),
 				core.ReasonDuplicate)
+			restock("again")
 			if ttl := b.Client.PTTL(t.Context(), g.rootKeys("tv")[0]).Val(); ttl > 30*day {
 				t.Errorf("before %s: the root lives on for %v", what, ttl)
 			}
@@ -628,6 +626,94 @@ func TestBucketsExpireTogether(t *testing.T) {
 			}, "the sale lives on after "+what)
 			wantBucketTTLs(t, b, g, at, 33*day)
 		}
+	})
+}
+
+// passBuckets lets the time of a sale pass.
+func passBuckets(
+	t *testing.T, b redistest.Backend, g *Guard, at *spread, clock *guardtest.Clock, d time.Duration,
+) {
+	t.Helper()
+	keys := slices.Clone(g.rootKeys(at.item)[:2])
+	for bucket := range at.tags {
+		keys = append(keys, at.keys(bucket)...)
+	}
+	for _, key := range keys {
+		if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl > 0 {
+			b.Client.PExpire(t.Context(), key, ttl-d)
+		}
+	}
+	// Last: otherwise a background call to the root would see the new clock and old TTLs.
+	clock.Advance(d)
+}
+
+// TestARootDoesNotOutliveItsBuckets: nobody can buy from a sale whose root is there and whose buckets are not,
+// and it cannot be opened again. Another Close renewed the root alone. So did an Open or Close that went on
+// where a process had died, and a Repair of the root.
+func TestARootDoesNotOutliveItsBuckets(t *testing.T) {
+	const day, buckets = 24 * time.Hour, 4
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		clock := guardtest.NewClock()
+		g := New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "s", Options{Buckets: buckets})
+		sale := seckill.Sale{Stock: 80}
+		want := func(what string, at *spread, want time.Duration) {
+			t.Helper()
+			root := b.Client.PTTL(t.Context(), g.rootKeys(at.item)[0]).Val()
+			if root < want-time.Minute || root > want {
+				t.Errorf("%s: the root lives on for %v, want %v", what, root, want)
+			}
+			for bucket := range at.tags {
+				for _, key := range at.keys(bucket) {
+					ttl := b.Client.PTTL(t.Context(), key).Val()
+					if ttl != -2 && (ttl < root || ttl > root+33*day/64+time.Minute) {
+						t.Errorf("%s: %s lives on for %v, the root for %v", what, key, ttl, root)
+					}
+				}
+			}
+		}
+		terms, err := g.parts.Terms(sale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, err := g.begin(t.Context(), "tv", terms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := begun.at
+		if _, err := g.parts.Open(t.Context(), at.tags[0], append([]any{20}, begun.terms...), at.epoch); err != nil {
+			t.Fatal(err)
+		}
+		passBuckets(t, b, g, at, clock, 10*day)
+		if opened, err := g.Open(t.Context(), "tv", sale); !opened || err != nil {
+			t.Errorf("open: %t, %v", opened, err)
+		}
+		want("an opening that was not done", at, 33*day)
+		passBuckets(t, b, g, at, clock, day)
+		if opened, err := g.Open(t.Context(), "tv", sale); opened || err != nil {
+			t.Errorf("open: %t, %v", opened, err)
+		}
+		want("open again", at, 32*day)
+
+		b.Client.Del(t.Context(), g.rootKeys("tv")[0])
+		if restored, err := g.Repair(t.Context(), "tv"); len(restored) != 1 || err != nil {
+			t.Errorf("repair: %q, %v", restored, err)
+		}
+		want("a root that was restored", at, 32*day)
+
+		if _, err := g.parts.Close(t.Context(), at.tags[0]); err != nil {
+			t.Fatal(err)
+		}
+		passBuckets(t, b, g, at, clock, 10*day)
+		if err := g.Close(t.Context(), "tv"); err != nil {
+			t.Error(err)
+		}
+		want("a closing that was not done", at, 33*day)
+		passBuckets(t, b, g, at, clock, 10*day)
+		if err := g.Close(t.Context(), "tv"); err != nil {
+			t.Error(err)
+		}
+		want("closed again", at, 23*day)
+		wantStatus(t, g, "tv", 80, 0, 0)
 	})
 }
 
