@@ -31,7 +31,8 @@ import (
 //   - a sale that was lost or discarded, or that has neither changed nor been open for an hour, is unknown, and
 //     all of it with it. Keys may last longer, up to a 64th of the hour, or an eighth with several buckets
 //     (seckill.Options, buckets.Options): whether the sale is known then is not said, so the time passes on
-//   - a call that did something, and arrives a second time, does nothing more
+//   - a call that did something, and arrives a second time, does nothing more. Where a backup from before it was
+//     loaded, it has done nothing
 func saleOf(name string, longer time.Duration, of func(p *place, name string) onSale) life {
 	return life{
 		name: name, of: []string{strings.ReplaceAll(name, "-", "/")},
@@ -56,7 +57,8 @@ func (l life) settled(units int) life {
 		"roll-back roll-first-back revoke revoke-first arrives-again before-last at-hold close discard flush save load")
 	l.found = []string{"ann at-hold bob roll-first-back commit-first restock commit-first",
 		"ann-more at-hold before-last roll-first-back commit-first", "save ann at-hold before-last roll-back confirm-ann",
-		"ann at-hold ann-more cancel-ann ann-more restock confirm-ann"}
+		"ann at-hold ann-more cancel-ann ann-more restock confirm-ann",
+		"ann at-hold bob commit-first", "ann at-hold bob confirm-ann"} // a fault that was made: none was left
 	l.world = func(p *place) world {
 		w := of(p).(*saleWorld)
 		w.units = units
@@ -144,6 +146,7 @@ type saleWorld struct {
 	sold
 	saved  *sold
 	snap   snapshot
+	calls  int      // that were sent before it was saved
 	checks []toldOf // were told yes, in this life
 
 	asked   bool // the event before was a check that has held a unit
@@ -241,12 +244,12 @@ func (w *saleWorld) putOnSale(opensIn, closesIn time.Duration) (string, error) {
 func (w *saleWorld) do(event string) (seen string, err error) {
 	asked := w.asked
 	w.asked = false
-	last, changes := w.last, w.changes
+	changes := w.changes
 	if seen, err = w.event(event, asked); err != nil {
 		return seen, err
 	}
 	w.age()
-	w.beforeLast, w.last = last, 0
+	w.beforeLast, w.last = w.last, 0
 	if w.changes > changes {
 		w.last = w.Sent()
 	}
@@ -341,13 +344,16 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 		w.Flush()
 		w.sold = sold{}
 	case "save":
-		w.saved, w.snap = w.clone(), w.Save()
+		w.saved, w.snap, w.calls = w.clone(), w.Save(), w.Sent()
 	case "load":
 		if w.saved == nil {
 			return "", errImpossible
 		}
 		w.Load(w.snap)
 		w.sold = *w.saved.clone()
+		if w.last > w.calls {
+			w.last = 0
+		}
 	}
 	return "", nil
 }
@@ -428,7 +434,10 @@ func (w *saleWorld) check(id string) (string, error) {
 		w.checks = append(w.checks, toldOf{d, call, id})
 		r.told += string(rune('a' + call))
 		w.reservations[id] = r
-		w.changed()
+		w.changes++
+		if fresh { // one more who is told is no change of the sale
+			w.changed()
+		}
 	}
 	return string(d.Reason), nil
 }

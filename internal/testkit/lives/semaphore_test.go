@@ -15,7 +15,8 @@ import (
 //     back nor evicted, until their lease is over
 //   - giving back frees permits exactly if they are still theirs; leases are renewed exactly then
 //   - what arrives a second time changes nothing
-//   - a clock that is set back may end a lease sooner
+//   - a clock that is set back may end a lease sooner: an attempt meanwhile does, and no attempt is kept out for
+//     longer than an hour
 var _ = explore(life{
 	name: "semaphore", of: []string{"semaphore"},
 	events: alphabet("take take-two take-elsewhere take-all evict evict-all take-again",
@@ -53,7 +54,7 @@ type permits struct {
 	guard           *semaphore.Guard
 	d               core.Decision
 	cost            int64
-	until           time.Time
+	until, latest   time.Time // latest: where no attempt ends it sooner
 	call            int
 	theirs, settled bool
 }
@@ -160,6 +161,12 @@ func (w *semaphoreWorld) event(event string) (string, error) {
 		at := held[0].until
 		if event == "just-before" {
 			at = at.Add(-time.Millisecond)
+		} else if w.setBack {
+			for _, h := range held {
+				if h.latest.After(at) {
+					at = h.latest
+				}
+			}
 		}
 		w.PassUntil(at)
 	case "minute-earlier":
@@ -210,7 +217,8 @@ func (w *semaphoreWorld) take(g *semaphore.Guard, cost int64) (string, error) {
 			"%d of %d are held, asked for %d: %q, %v", sum, w.most[g], cost, d.Reason, err)
 	}
 	if d.Allowed {
-		w.given = append(w.given, &permits{guard: g, d: d, cost: cost, until: w.Now().Add(time.Hour), call: call,
+		until := w.Now().Add(time.Hour)
+		w.given = append(w.given, &permits{guard: g, d: d, cost: cost, until: until, latest: until, call: call,
 			theirs: true})
 	}
 	return string(d.Reason), nil
