@@ -16,8 +16,8 @@ import (
 // maxBuckets is the maximum number of buckets of a sale.
 const maxBuckets = 64
 
-// Options are the options of a guard. The keys of several buckets may expire up to an eighth of Keep later than
-// it says, because a change renews those of its own bucket alone.
+// Options are the options of a guard. The keys of several buckets may expire up to an eighth of Keep later
+// than it says, because most changes renew those of one bucket alone.
 type Options struct {
 	seckill.Options
 

@@ -647,9 +647,11 @@ func passBuckets(
 	clock.Advance(d)
 }
 
-// TestARootDoesNotOutliveItsBuckets: nobody can buy from a sale whose root is there and whose buckets are not,
-// and it cannot be opened again. Another Close renewed the root alone. So did an Open or Close that went on
+// TestARootDoesNotOutliveItsBuckets: nobody can buy from a sale whose root is there and whose buckets are
+// not, and it cannot be opened again. Another Close renewed the root alone. So did an Open or Close that went on
 // where a process had died, and a Repair of the root.
+//
+// Promise: A sale of several buckets ends as a whole: its root does not outlive its buckets.
 func TestARootDoesNotOutliveItsBuckets(t *testing.T) {
 	const day, buckets = 24 * time.Hour, 4
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -680,7 +682,8 @@ func TestARootDoesNotOutliveItsBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := begun.at
-		if _, err := g.parts.Open(t.Context(), at.tags[0], append([]any{20}, begun.terms...), at.epoch); err != nil {
+		first := append([]any{20}, begun.terms...)
+		if _, err := g.parts.Open(t.Context(), at.tags[0], first, at.epoch); err != nil {
 			t.Fatal(err)
 		}
 		passBuckets(t, b, g, at, clock, 10*day)

@@ -55,10 +55,15 @@ func (l life) settled(units int) life {
 	}
 	l.events = alphabet("ann ann-more bob commit commit-first confirm-ann cancel-ann restock",
 		"roll-back roll-first-back revoke revoke-first arrives-again before-last at-hold close discard flush save load")
-	l.found = []string{"ann at-hold bob roll-first-back commit-first restock commit-first",
-		"ann-more at-hold before-last roll-first-back commit-first", "save ann at-hold before-last roll-back confirm-ann",
+	l.found = []string{
+		"ann at-hold bob roll-first-back commit-first restock commit-first",
+		"ann at-hold bob roll-first-back commit-first",
+		"ann-more at-hold before-last roll-first-back commit-first",
+		"save ann at-hold before-last roll-back confirm-ann",
 		"ann at-hold ann-more cancel-ann ann-more restock confirm-ann",
-		"ann at-hold bob commit-first", "ann at-hold bob confirm-ann"} // a fault that was made: none was left
+		"ann at-hold bob commit-first", "ann at-hold bob confirm-ann", // where a script sold what was not left
+		"save restock load before-last restock",
+	}
 	l.world = func(p *place) world {
 		w := of(p).(*saleWorld)
 		w.units = units

@@ -116,9 +116,9 @@ func (k Kind) AReplayWhoseReplyWasLostIsAReplay(t *testing.T) {
 }
 
 // WhatIsCancelledAfterItsHoldIsNotSold tests this: a reservation is cancelled, or its requests fail, when its
-// hold is over. Whether it could be confirmed while a unit was left depended on whether a script had taken the
-// unit back before that. Its ID stays its buyer's. It is still sold late while one of its requests has not
-// failed.
+// hold is over. Whether it could be confirmed while a unit was left depended on whether a script had taken
+// the unit back before that. Its ID stays its buyer's. It is still sold late while one of its requests has
+// not failed.
 func (k Kind) WhatIsCancelledAfterItsHoldIsNotSold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
