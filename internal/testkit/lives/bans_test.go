@@ -13,7 +13,8 @@ import (
 //   - each ban of strikes is twice as long as the one before; ten minutes without one forget one doubling
 //   - an operator's ban lasts as it says and doubles nothing; Unban forgets all
 //   - a flush is known to a process after a second
-//   - when the clock is set back before a ban's begin, the ban begins anew; nobody is released too early
+//   - when the clock is set back before a ban's begin, the ban begins anew; nobody is released too early. A ban
+//     that is over returns so while it doubles the next one, and not a second later
 var _ = explore(life{
 	name: "bans", of: []string{"bans"},
 	events: alphabet("strike three-strikes bob check ban just-before",
@@ -103,6 +104,14 @@ func (w *bansWorld) do(event string) (string, error) {
 	case "decay":
 		w.Pass(10 * time.Minute)
 	case "hour-earlier":
+		if !w.ends.IsZero() && !w.banned() {
+			over := w.Now().Sub(w.ends) - time.Duration(w.level)*10*time.Minute
+			if over >= 0 && over <= time.Second {
+				return "", errImpossible
+			} else if over > 0 {
+				w.begins, w.ends, w.level = time.Time{}, time.Time{}, 0
+			}
+		}
 		w.Pass(-time.Hour)
 	case "flush":
 		w.Flush()
