@@ -285,6 +285,9 @@ func (w *saleWorld) event(event string, asked bool) (string, error) {
 		if _, err := w.check("b1"); err != nil {
 			return "", err
 		}
+		if err := w.look(); err != nil { // so that what renews the TTLs in the background is done before
+			return "", err
+		}
 		w.Pass(holdsFor)
 		w.asked = false
 	case "again": // the reply was lost: nobody has used the answer
