@@ -114,17 +114,9 @@ func (s *spread) restock(
 		return status, true, fmt.Errorf("%w: a stock of %d and %d: at most 2^53-1 can be counted",
 			core.ErrInvalid, status.Stock, units)
 	}
-	var refused error
-	for enough := true; ; {
-		_, refused = s.g.parts.Restock(ctx, s.tags[home], id, units)
-		if !errors.Is(refused, seckill.ErrTooFewLeft) || !enough {
-			break
-		}
-		// When there is not enough, the bucket is asked once more: another call with the same ID may have
-		// taken the units meanwhile, and then it is done.
-		if enough, _, err = s.gather(ctx, home, -units); err != nil {
-			return status, true, err
-		}
+	refused, err := s.restockHome(ctx, home, id, units)
+	if err != nil {
+		return status, true, err
 	}
 	switch {
 	case errors.Is(refused, seckill.ErrNoSale):
@@ -141,6 +133,22 @@ func (s *spread) restock(
 		return status, true, err
 	}
 	return status, true, refused
+}
+
+// restockHome changes the stock of the home bucket, and gathers the units that it has to take away. It
+// returns the bucket's refusal.
+func (s *spread) restockHome(ctx context.Context, home int, id string, units int64) (refused, err error) {
+	for enough := true; ; {
+		_, refused = s.g.parts.Restock(ctx, s.tags[home], id, units)
+		if !errors.Is(refused, seckill.ErrTooFewLeft) || !enough {
+			return refused, nil
+		}
+		// When there is not enough, the bucket is asked once more: another call with the same ID may have
+		// taken the units meanwhile, and then it is done.
+		if enough, _, err = s.gather(ctx, home, -units); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // restocked reports whether the bucket has done the restock with this ID.

@@ -79,7 +79,8 @@ func (l life) timed() life {
 	l.name += "-timed"
 	l.events = alphabet("ann ann-more bob confirm-ann cancel-ann open open-now sweep restock",
 		"at-opening before-opening at-closing before-closing at-hold close discard hour flush save load")
-	l.found = []string{"sweep hour close bob hour open", "open-now at-opening hour at-hold sweep at-hold restock"}
+	l.found = []string{"sweep hour close bob hour open",
+		"open-now at-opening hour at-hold sweep at-hold restock"}
 	l.world = func(p *place) world {
 		w := of(p).(*saleWorld)
 		w.opensIn, w.closesIn = 10*time.Minute, 20*time.Minute
