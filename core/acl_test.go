@@ -340,6 +340,7 @@ func limitOperations(r *aclRun) {
 		for _, g := range []interface {
 			core.Guard
 			Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
+			Wait(ctx context.Context, a core.Attempt) (core.Decision, error)
 			Reset(ctx context.Context, a core.Attempt) error
 			Refund(ctx context.Context, d core.Decision) error
 		}{
@@ -353,6 +354,8 @@ func limitOperations(r *aclRun) {
 				r.check(g, ann)
 			}
 			_, err := g.Peek(r.ctx, ann)
+			r.must(err)
+			_, err = g.Wait(r.ctx, core.Attempt{Actor: "eve"})
 			r.must(err)
 			bob := r.check(g, core.Attempt{Actor: "bob", Cost: 2})
 			r.check(g, core.Attempt{Actor: "bob"})

@@ -96,22 +96,24 @@ func (g *Guard) Ended(ctx context.Context, a core.Attempt) (count int64, err err
 			return err
 		}
 		root, rows := g.Key(tag, "root"), g.Key(tag, "rows")
-		last, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrevrange", rows, 0, 0,
-			"withscores")) // changes made while it runs are of nodes that are in use
-		if err != nil || len(last) == 0 {
-			return err
-		}
-		from, until := "0", strconv.FormatFloat(last[0].Score, 'f', 0, 64)
+		from, seen := "0", map[string]bool{} // nodes in use change while it runs, and come once more
 		for {
 			page, err := script.Query(ctx, g.Engine().Runner, redis.NewZSliceCmd(ctx, "zrangebyscore", rows, from,
-				until, "withscores", "limit", 0, exportPage))
+				"+inf", "withscores", "limit", 0, exportPage))
 			if err != nil || len(page) == 0 {
 				return err
 			}
 			keys, args := []string{root, rows}, []any{g.Engine().ScriptNow(time.Microsecond)}
 			for _, z := range page {
 				name, _ := z.Member.(string)
+				if seen[name] {
+					continue
+				}
+				seen[name] = true
 				keys, args = append(keys, g.Key(tag, keyFields("node", name)...)), append(args, name)
+			}
+			if len(args) == 1 {
+				return nil
 			}
 			value, err := g.Engine().RunWithin(ctx, g.Engine().SettleTimeout(), endedScript, keys, args...)
 			if err != nil {

@@ -105,6 +105,7 @@ func (o *fixedOracle) take(now, cost, _ int64) int64 {
 func (o *fixedOracle) refund(now, stamp, cost, _ int64) {
 	if o.ends-o.window <= stamp && stamp < o.ends && now < o.ends {
 		o.taken -= min(cost, o.taken)
+		o.setBack(now)
 	}
 	if o.taken == 0 {
 		o.ends = 0

@@ -45,32 +45,36 @@ func (t *turns) due(tag string, window time.Duration, now time.Time) bool {
 	if at, ok := p.Get(tag); ok && now.Before(at) {
 		return false
 	}
-	p.Add(tag, now.Add(max(window/8, turnLook)))
+	p.Add(tag, now.Add(lookEach(window)))
 	return true
 }
 
 // othersTurn returns for how long the line has to wait because another process has the turn.
 func (s *lines) othersTurn(ctx context.Context, n *line, first *waiter) (wait time.Duration) {
-	if s.turns == nil || n.turn || !s.turns.due(n.tag, s.limitsOf(first).least.Window, time.Now()) {
+	window := s.limitsOf(first).least.Window
+	if s.turns == nil || n.turn || !s.turns.due(n.tag, window, time.Now()) || !s.askTurn(ctx, n, 0) {
 		return 0
 	}
-	return s.askTurn(ctx, n, 0)
+	return lookEach(window)
 }
+
+// lookEach is the time between two looks.
+func lookEach(window time.Duration) time.Duration { return max(window/8, turnLook) }
 
 // takeTurn takes the turn for so long, or gives it up.
 func (s *lines) takeTurn(ctx context.Context, n *line, lasts time.Duration) {
 	if s.turns != nil && (lasts > 0 || n.turn) {
-		n.turn = s.askTurn(ctx, n, lasts) == 0 && lasts > 0
+		n.turn = !s.askTurn(ctx, n, lasts) && lasts > 0
 	}
 }
 
-// askTurn makes the call. After an error nobody has the turn: it is only polite to wait.
-func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (others time.Duration) {
+// askTurn makes the call, and reports whether another process has the turn. After an error none has: it is
+// only polite to wait.
+func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (others bool) {
 	c := script.Call{Runner: s.l.Engine().Runner, Script: turnScript, Limit: s.l.Engine().Deadline(),
 		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns.name, lasts.Milliseconds()}}
 	script.Send(ctx, &c)
-	held, _ := c.Reply.(int64)
-	return time.Duration(held) * time.Millisecond
+	return c.Err == nil && c.Reply == int64(1)
 }
 
 // passedBy returns for how long the first waiter needs the turn, if it was refused before and has waited for

@@ -5,13 +5,12 @@
 -- KEYS  1 turn  string, the name of the process that has the turn
 -- ARGV  1 name  of this process
 --       2 ttl   milliseconds for which it takes the turn, or keeps it; 0: it wants none, and gives up its own
--- Returns 0: no other process has the turn; this one has it if it wants it
---         else for how many milliseconds another has it at most
+-- Returns 1 when another process has the turn, else 0: this one has it if it wants it
 
 local name, ttl = ARGV[1], ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= name then
-  return math.max(redis.call('PTTL', KEYS[1]), 1)
+  return 1
 end
 if ttl ~= '0' then
   redis.call('SET', KEYS[1], name, 'PX', ttl)
