@@ -1,6 +1,6 @@
 // Package pipeline has what all adapters share: the [Rule], the [Pipeline] that checks, answers and settles
-// requests, and the responses to refused requests. The adapters nethttpmw, ginmw, echomw, echov5mw and fibermw
-// make middlewares of it, each for its framework.
+// requests, and the responses to refused requests. The adapters nethttpmw, ginmw, echomw, echov5mw and
+// fibermw make middlewares of it, each for its framework.
 //
 // A [Rule] is a guard with the key functions that make an attempt out of a request:
 //

@@ -112,11 +112,11 @@ var partner = core.Attempt{Actor: "partner"}
 //
 // Promise: Whatever waits, no window has more units than the limit says.
 func TestWaitersAreServedWhenTheirUnitsAreFree(t *testing.T) {
-	of := Per(10, 200*time.Millisecond)
+	of := Per(10, 100*time.Millisecond)
 	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
 		var all sync.WaitGroup
 		var got admitted
-		for i := range 40 {
+		for i := range 20 {
 			all.Go(func() {
 				d, err := g.Wait(t.Context(), core.Attempt{Actor: "partner", Cost: int64(1 + i%3)})
 				if err != nil || !d.Allowed || d.Attempt.Cost != int64(1+i%3) || d.Guard != "partner" {
@@ -127,8 +127,8 @@ func TestWaitersAreServedWhenTheirUnitsAreFree(t *testing.T) {
 		}
 		all.Wait()
 		got.wantMost(t, kind, of)
-		if n := len(got.list); n != 40 {
-			t.Errorf("%d were served: want 40", n)
+		if n := len(got.list); n != 20 {
+			t.Errorf("%d were served: want 20", n)
 		}
 		g.core().wantLine(t, partner, 0)
 	})
@@ -138,7 +138,7 @@ func TestWaitersAreServedWhenTheirUnitsAreFree(t *testing.T) {
 //
 // Promise: The waiters of a process are served in the order in which they came, whatever their costs.
 func TestWaitersAreServedInTheirOrder(t *testing.T) {
-	of := Per(4, 100*time.Millisecond)
+	of := Per(4, 50*time.Millisecond)
 	eachWaiter(t, of, func(t *testing.T, kind string, g rateLimit) {
 		costs := []int64{4, 1, 4, 1, 1, 3, 1, 2}
 		var all sync.WaitGroup
