@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -528,6 +529,9 @@ func (l *limiter) limitsOf(ctx context.Context, a core.Attempt) (*limitSet, erro
 	return l.limitsBy(ctx, a)
 }
 
+// errLimits is wrapped by the errors of a function that returns limits, and of limits that are invalid.
+var errLimits = errors.New("the attempt's limits")
+
 // limitsBy returns the limits that the limiter's function has for the attempt.
 func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, error) {
 	limits, err := l.by(ctx, a)
@@ -535,14 +539,14 @@ func (l *limiter) limitsBy(ctx context.Context, a core.Attempt) (*limitSet, erro
 		err = ctx.Err() // the function may have ignored the deadline
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the attempt's limits: %w", err)
+		return nil, fmt.Errorf("%w: %w", errLimits, err)
 	}
 	if l.limits != nil && len(limits) > 0 && &limits[0] == &l.limits.limits[0] { // as it was made
 		return l.limits, nil
 	}
 	set, err := newLimitSet(limits, l.algorithm)
 	if err != nil {
-		return nil, fmt.Errorf("the attempt's limits: %w", err)
+		return nil, fmt.Errorf("%w: %w", errLimits, err)
 	}
 	return set, nil
 }

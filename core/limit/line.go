@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -272,9 +273,7 @@ func (s *lines) hear(n *line, asked []*waiter, same int, d *core.Decision, err e
 	n.left, n.due, n.look, n.by, n.said = 0, time.Time{}, time.Time{}, s.limitsOf(first), d
 	switch {
 	case err != nil:
-		for _, w := range asked {
-			w.answered(n, d, err)
-		}
+		n.fail(asked, d, err)
 	case d.Allowed:
 		s.share(n, d, asked)
 		if n.left = d.Remaining; n.left <= 0 {
@@ -339,6 +338,22 @@ func (s *lines) share(n *line, all *core.Decision, asked []*waiter) {
 	}
 }
 
+// errPanicked is wrapped by the error of waiters about whom somebody panicked when they were asked about.
+var errPanicked = errors.New("panic")
+
+// fail answers those who were asked about. When Redis has not answered, it answers all: nobody waits behind
+// the timeouts of others.
+func (n *line) fail(asked []*waiter, d *core.Decision, err error) {
+	for _, w := range asked {
+		w.answered(n, d, err)
+	}
+	if !errors.Is(err, errLimits) && !errors.Is(err, errPanicked) {
+		for n.first != nil {
+			n.first.answered(n, d, err)
+		}
+	}
+}
+
 // decideFor decides about the first of the waiters together: about all that have the same limits.
 func (s *lines) decideFor(
 	ctx context.Context, n *line, asked []*waiter,
@@ -346,7 +361,7 @@ func (s *lines) decideFor(
 	same = len(asked)
 	defer func() {
 		if value := recover(); value != nil { // of the application's function, or of a hook of the client
-			err = fmt.Errorf("panic: %v", value)
+			err = fmt.Errorf("%w: %v", errPanicked, value)
 		}
 	}()
 	a := core.Attempt{Actor: n.actor, Resource: n.resource, ID: n.id}
