@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 )
 
 // Do does work that a guard allows: a call of a tool, a job, a request to a partner. It checks the attempt,
@@ -62,9 +62,7 @@ func Do(ctx context.Context, g Guard, a Attempt, work func(ctx context.Context) 
 func Spend(ctx context.Context, guard string, units int64) bool {
 	for one := doingOf(ctx); one != nil; one = one.outer {
 		if one.guard.Name() == guard && units >= 0 {
-			one.told.Store(true)
-			one.spent.Add(min(units, MaxAmount))
-			return !one.over.Load()
+			return one.spend(units)
 		}
 	}
 	return false
@@ -93,9 +91,28 @@ type doing struct {
 	traits   *Traits
 	outer    *doing
 
-	spent atomic.Int64
-	told  atomic.Bool
-	over  atomic.Bool
+	mu    sync.Mutex
+	spent int64
+	told  bool // spent is the real cost
+	over  bool // it is too late to say more
+}
+
+// spend adds units to the real cost, if it is not too late.
+func (one *doing) spend(units int64) bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if !one.over {
+		one.told, one.spent = true, min(one.spent+min(units, MaxAmount), MaxAmount)
+	}
+	return !one.over
+}
+
+// end returns the real cost, if the work has told it. It is too late to say more.
+func (one *doing) end() (spent int64, told bool) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.over = true
+	return one.spent, one.told
 }
 
 type doingKey struct{}
@@ -106,7 +123,7 @@ func doingOf(ctx context.Context) *doing {
 }
 
 func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) error {
-	scope, held := ctx, ctx
+	held := ctx
 	if holder, ok := one.guard.(interface {
 		Hold(ctx context.Context, d Decision) (held context.Context, stop context.CancelFunc)
 	}); ok {
@@ -122,7 +139,7 @@ func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) 
 	}()
 	err := work(held)
 	returned = true
-	if err == nil && held.Err() != nil && scope.Err() == nil {
+	if err == nil && held.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("core: guard %q: %w", one.decision.Guard, context.Cause(held))
 	}
 	if failed := one.settle(ctx, err); err == nil {
@@ -137,12 +154,12 @@ var errUnknownEnd = errors.New("core: the work did not return")
 // settle tells the guard how the work has ended. Only a failure of a claim that has to be confirmed is an
 // error.
 func (one *doing) settle(ctx context.Context, err error) error {
-	one.over.Store(true)
+	spent, told := one.end()
 	var refused *Refused // by another guard: nothing was done
 	end := Rollback
 	switch {
-	case one.told.Load() && one.traits.Spends:
-		end = CommitCost(one.spent.Load())
+	case told && one.traits.Spends:
+		end = CommitCost(spent)
 	case err == nil, one.traits.KeepsOnFailure && !errors.As(err, &refused):
 		end = Commit
 	}

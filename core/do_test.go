@@ -107,6 +107,29 @@ func TestDoTellsTheGuardHowWorkEnded(t *testing.T) {
 	})
 }
 
+// TestDoReturnsWhatCannotBeConfirmed: the reservation was cancelled while the work ran.
+//
+// Promise: core.Do returns the error of a claim that has to be confirmed, and cannot be.
+func TestDoReturnsWhatCannotBeConfirmed(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		sale := seckill.New(guardtest.NewEngine(b), "sale", seckill.Options{})
+		if _, err := sale.Open(t.Context(), "sku", seckill.Sale{Stock: 1}); err != nil {
+			t.Fatal(err)
+		}
+		a := core.Attempt{Actor: "ann", Resource: "sku", ID: "order-1"}
+		err := core.Do(t.Context(), sale, a, func(ctx context.Context) error {
+			_, err := sale.Cancel(ctx, a)
+			return err
+		})
+		if !errors.Is(err, core.ErrGone) {
+			t.Errorf("%v: want that the reservation is gone", err)
+		}
+		if s, err := sale.Status(t.Context(), "sku"); err != nil || s.Left != 1 {
+			t.Errorf("%+v, %v: want one unit left", s, err)
+		}
+	})
+}
+
 // TestDoDoesNoWorkThatIsRefusedOrDone.
 //
 // Promise: core.Do calls its work for allowed attempts alone, and not again for one whose work is done. A
@@ -237,5 +260,10 @@ func TestSpendInDo(t *testing.T) {
 	}
 	if core.Spend(t.Context(), "tokens", 1) {
 		t.Error("there is no work")
+	}
+	var late context.Context
+	err = core.Do(t.Context(), tokens, a, func(ctx context.Context) error { late = ctx; return nil })
+	if err != nil || core.Spend(late, "tokens", 1) {
+		t.Errorf("%v: want that it is too late to spend", err)
 	}
 }

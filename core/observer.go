@@ -56,6 +56,7 @@ type Event struct {
 	//	peek set_capacity pause close open leave    waitingroom
 	//	refund spend peek export ended restore    budget
 	//	decide withdraw decided audit    package control
+	//	pause                          package transport; with an error where the partner's answer makes no sense
 	//	breaker                        see Breaker
 	//	refuse                         see Key
 	Op string

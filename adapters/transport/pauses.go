@@ -53,9 +53,10 @@ func (s *pauses) wait(ctx context.Context, m *mounted, a *core.Attempt) error {
 		}
 		deadline, ok := ctx.Deadline()
 		if m.Most == 0 || ok && time.Until(deadline) < left {
-			return &LimitedError{Guard: m.Guard.Name(), RetryAfter: left, Paused: true, Decision: core.Decision{
-				Guard: m.Guard.Name(), Attempt: *a, Reason: core.ReasonLimited, RetryAfter: left,
-				Source: core.SourceRemembered}}
+			refused := limited(core.Decision{Guard: m.Guard.Name(), Attempt: *a, Reason: core.ReasonLimited,
+				RetryAfter: left, Source: core.SourceRemembered})
+			refused.Paused = true
+			return refused
 		}
 		timer := time.NewTimer(left)
 		select {

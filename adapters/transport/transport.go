@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -40,19 +39,16 @@ func (t *Transport) CloseIdleConnections() {
 // LimitedError is the error of a request that was not sent, because a guard refused it or the partner has
 // asked for a pause. An http.Client wraps it: use errors.As. It is a [core.Refused], too.
 type LimitedError struct {
-	// Guard is the name of the guard.
-	Guard string
-	// RetryAfter is how long to wait until a request can be sent. Zero: waiting does not help.
-	RetryAfter time.Duration
+	// Refused is what the guard says. Its Reason says why, and its RetryAfter how long to wait until a request
+	// can be sent; zero: waiting does not help.
+	core.Refused
 	// Paused reports that the partner has asked for it.
 	Paused bool
-	// Decision is what the guard says. Its Reason says why.
-	Decision core.Decision
 }
 
 // Error implements error.
 func (e *LimitedError) Error() string {
-	why := string(e.Decision.Reason)
+	why := string(e.Reason)
 	if e.Paused {
 		why = "the partner has asked for a pause"
 	}
@@ -61,7 +57,7 @@ func (e *LimitedError) Error() string {
 }
 
 // Unwrap returns the [core.Refused].
-func (e *LimitedError) Unwrap() error { return &core.Refused{Decision: e.Decision} }
+func (e *LimitedError) Unwrap() error { return &e.Refused }
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -131,15 +127,14 @@ func (p *passage) ask(m *mounted, r *keyfuncs.Request) error {
 		return limited(d)
 	case errors.As(err, &refused):
 		return limited(refused.Decision)
-	case errors.Is(err, core.ErrInvalid) || m.OnOutage != core.FailOpen || r.Context().Err() != nil:
+	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrDrained), m.OnOutage != core.FailOpen,
+		r.Context().Err() != nil:
 		return fmt.Errorf("transport: %w", err)
 	}
 	return nil
 }
 
-func limited(d core.Decision) *LimitedError {
-	return &LimitedError{Guard: d.Guard, RetryAfter: d.RetryAfter, Decision: d}
-}
+func limited(d core.Decision) *LimitedError { return &LimitedError{Refused: core.Refused{Decision: d}} }
 
 // attempt makes the attempt of a request.
 func (m *mounted) attempt(r *keyfuncs.Request) (a core.Attempt, err error) {

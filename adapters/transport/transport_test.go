@@ -345,7 +345,7 @@ func TestAPermitEndsWithTheBody(t *testing.T) {
 		}
 		_, err = get(c, p.URL)
 		var limited *transport.LimitedError
-		if !errors.As(err, &limited) || limited.Decision.Reason != core.ReasonBusy {
+		if !errors.As(err, &limited) || limited.Reason != core.ReasonBusy {
 			t.Errorf("%v: want that it is busy", err)
 		}
 		if err := first.Body.Close(); err != nil {

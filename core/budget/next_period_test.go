@@ -154,6 +154,32 @@ func TestAnEndedPeriodIsExportedAsFinal(t *testing.T) {
 	})
 }
 
+// TestEndedReadsAllNodes: more than one call has, also where their sequences are ahead of a clock that was set
+// back.
+func TestEndedReadsAllNodes(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		const users = 250
+		p := plan{}
+		for i := range users {
+			p[fmt.Sprint("acme|dev|", i)] = monthly(10, Hard)
+		}
+		g, clock := newBudget(t, b, p)
+		june := time.Date(2030, 6, 1, 0, 0, 0, 0, time.UTC)
+		clock.Set(june.Add(time.Hour))
+		guardtest.Check(t, g, of(1, "acme", "dev", "0"))
+		clock.Set(june.Add(-time.Hour)) // the sequences go on from the later moment
+		for i := 1; i < users; i++ {
+			guardtest.Check(t, g, of(1, "acme", "dev", fmt.Sprint(i)))
+		}
+		clock.Set(june)
+		for _, want := range []int64{users - 1, 0} {
+			if n, err := g.Ended(t.Context(), of(1, "acme")); n != want || err != nil {
+				t.Errorf("Ended: %d, %v, want %d", n, err, want)
+			}
+		}
+	})
+}
+
 // TestNamesOfCallsAreKeptForMinutes, not with the period.
 func TestNamesOfCallsAreKeptForMinutes(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -68,8 +68,9 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // Func returns the limits of an attempt, such as those of the actor's tier or tenant. The guard calls it
 // once per attempt, before it asks Redis, and from many goroutines at once. It calls it twice if the rule
-// is one of several and the actor was refused a moment ago. The call spends part of the check's deadline,
-// which ctx carries, so keep the limits in memory. The guard does not modify the returned slice.
+// is one of several and the actor was refused a moment ago. Wait calls it when the attempt comes, and each
+// time that it asks. The call spends part of the check's deadline, which ctx carries, so keep the limits in
+// memory. The guard does not modify the returned slice.
 //
 // When the function returns no limits and no error, as for an unlimited tier, the attempt is not limited: it
 // is allowed, nothing is counted, and the decision has no figures. Its Limit is 0 and its Source is empty.

@@ -23,7 +23,6 @@ type algorithm struct {
 	settle     *script.Script    // sent once; an argument says whether an earlier call may have run
 	newCounter func() counter    // counts inside the process
 	accepts    func(Limit) error // returns an error for a limit that the algorithm cannot keep
-	flows      bool              // units come back one by one, not a window after they were taken
 }
 
 // scripts are two uses of one script.

@@ -22,8 +22,8 @@ type lines struct {
 	l      *limiter
 	decide func(ctx context.Context, a core.Attempt) (core.Decision, error)
 
-	turns    *turns // nil: nobody else asks
-	patience int64  // in microseconds: a waiter who has less time does not ask for itself
+	turns    func() *turns // nil: nobody else asks
+	patience int64         // in microseconds: a waiter who has less time does not ask for itself
 
 	some  atomic.Int64 // how many there are
 	mu    sync.Mutex   // of all lines; not held while anybody is asked
@@ -60,7 +60,7 @@ type waiter struct {
 	ctx        context.Context
 	own        *ownLimits // where a function returns the limits; or nil
 	cost       int64
-	came       int64 // see micros
+	came       int64 // see elapsed
 	deadline   int64
 	prev, next *waiter
 	asked      bool // with a call that is under way
@@ -112,7 +112,7 @@ func (s *lines) enter(tag string, a *core.Attempt, w *waiter) (n *line, alone bo
 		s.some.Add(1)
 		n.push(w)
 		n.unchecked = w
-		if alone = w.deadline == never || w.deadline-micros(present()) > s.patience; alone {
+		if alone = w.deadline == never || w.deadline-elapsed(present()) > s.patience; alone {
 			w.asked = true
 			return n, true
 		}
@@ -205,6 +205,7 @@ func (s *lines) serve(n *line) {
 		case len(asked) > 0:
 			s.ask(n, asked)
 		case pause == 0:
+			s.takeTurn(context.Background(), n, 0) // others must not wait for a waiter who has left
 			return
 		default:
 			timer := time.NewTimer(pause)
@@ -434,7 +435,7 @@ func (s *lines) refuseLate(n *line, now time.Time) {
 	}
 	for w := n.unchecked; w != nil; {
 		next := w.next
-		if !w.refused(n, n.earliest(ahead+float64(w.cost), s.l.algorithm.flows), now) {
+		if !w.refused(n, n.earliest(ahead+float64(w.cost), s.l.algorithm == tokenBucket), now) {
 			ahead += float64(w.cost)
 		}
 		w = next
@@ -444,7 +445,7 @@ func (s *lines) refuseLate(n *line, now time.Time) {
 
 // refused refuses a waiter that cannot be served before that moment, if it cannot wait so long.
 func (w *waiter) refused(n *line, before, now time.Time) bool {
-	if w.asked || micros(before) <= w.deadline {
+	if w.asked || elapsed(before) <= w.deadline {
 		return false
 	}
 	d := *n.said

@@ -5,13 +5,7 @@ import (
 )
 
 // Twice the square of the largest Max is below 2^53, so that the products in the script are exact integers.
-var tokenBucket = flowing(newAlgorithm("bucket", "token_bucket", newBucket,
-	upTo(10_000_000, "a token bucket holds")))
-
-func flowing(a *algorithm) *algorithm {
-	a.flows = true
-	return a
-}
+var tokenBucket = newAlgorithm("bucket", "token_bucket", newBucket, upTo(10_000_000, "a token bucket holds"))
 
 // TokenBucket is a rate limit with bursts. A bucket holds Max units, and an attempt takes its cost from it.
 // Units flow in steadily, so that an empty bucket is full after Window. PerMinute(60) is one unit per second

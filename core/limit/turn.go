@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -19,7 +20,7 @@ var turnScript = script.New("turn", lua.Source("limit/turn"), script.Idempotent)
 
 // turns is what a process knows of turns.
 type turns struct {
-	name  string // of the process; empty: there are no others
+	name  string // of the process
 	known *bounded.Map[string, time.Time]
 }
 
@@ -32,9 +33,8 @@ const (
 	turnSlack = 32
 )
 
-// newTurns returns turns that make their memory when they are used.
-func newTurns(name string) *turns {
-	return &turns{name: name, known: bounded.New[string, time.Time](mostTurns)}
+func newTurns() *turns {
+	return &turns{name: rand.Text()[:10], known: bounded.New[string, time.Time](mostTurns)}
 }
 
 // due reports whether it is time to look, and notes that somebody does.
@@ -52,7 +52,7 @@ func (t *turns) due(tag string, window time.Duration, now time.Time) bool {
 // othersTurn returns for how long the line has to wait because another process has the turn.
 func (s *lines) othersTurn(ctx context.Context, n *line, first *waiter) (wait time.Duration) {
 	window := s.limitsOf(first).least.Window
-	if s.turns == nil || n.turn || !s.turns.due(n.tag, window, time.Now()) || !s.askTurn(ctx, n, 0) {
+	if s.turns == nil || n.turn || !s.turns().due(n.tag, window, time.Now()) || !s.askTurn(ctx, n, 0) {
 		return 0
 	}
 	return lookEach(window)
@@ -72,7 +72,7 @@ func (s *lines) takeTurn(ctx context.Context, n *line, lasts time.Duration) {
 // only polite to wait.
 func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (others bool) {
 	c := script.Call{Runner: s.l.Engine().Runner, Script: turnScript, Limit: s.l.Engine().Deadline(),
-		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns.name, lasts.Milliseconds()}}
+		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns().name, lasts.Milliseconds()}}
 	script.Send(ctx, &c)
 	return c.Err == nil && c.Reply == int64(1)
 }
@@ -80,7 +80,7 @@ func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (othe
 // passedBy returns for how long the first waiter needs the turn, if it was refused before and has waited for
 // half a window: until it asks again.
 func (n *line) passedBy(first *waiter, d *core.Decision, now time.Time) time.Duration {
-	if n.head != first || micros(now)-first.came < d.Window.Microseconds()/2 {
+	if n.head != first || elapsed(now)-first.came < d.Window.Microseconds()/2 {
 		return 0
 	}
 	return min(d.RetryAfter, lookAfter) + min(d.Window/turnSlack, 10*yieldMost) + time.Millisecond

@@ -2,10 +2,10 @@ package limit
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
@@ -44,7 +44,7 @@ func (l *limiter) ready(self kit.Phased) {
 		return l.decide(ctx, present(), a)
 	})
 	if l.Engine().HasRedis() {
-		l.waits.turns = newTurns(rand.Text()[:10])
+		l.waits.turns = sync.OnceValue(newTurns)
 	}
 	l.waitsHere = newLines(l, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
 		d := core.Decision{Attempt: a}
@@ -93,9 +93,9 @@ func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 		return err
 	}
 	a := &d.Attempt
-	w := &waiter{ctx: ctx, cost: a.Cost, came: micros(present()), deadline: never}
+	w := &waiter{ctx: ctx, cost: a.Cost, came: elapsed(present()), deadline: never}
 	if deadline, ok := ctx.Deadline(); ok {
-		w.deadline = micros(deadline)
+		w.deadline = elapsed(deadline)
 	}
 	if s.l.by != nil {
 		w.own = &ownLimits{*a, limits}
@@ -121,5 +121,5 @@ func (s *lines) decided(ctx context.Context, d *core.Decision) error {
 // never is a deadline that does not come.
 const never = math.MaxInt64
 
-// micros is a moment as lines count: by the monotonic clock, if it has a reading of that.
-func micros(t time.Time) int64 { return t.Sub(processBegun).Microseconds() }
+// elapsed is a moment as lines count: by the monotonic clock, if it has a reading of that.
+func elapsed(t time.Time) int64 { return t.Sub(processBegun).Microseconds() }

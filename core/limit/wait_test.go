@@ -512,3 +512,50 @@ func TestCostsOfALineAreSummed(t *testing.T) {
 		t.Error("more than the limit is allowed")
 	}
 }
+
+// TestALargeCostIsServedBesideSmallOnes: those of another process take each unit that comes back, so that all
+// units are never free at once.
+//
+// Promise: A large cost that waits is served although small ones wait in other processes.
+func TestALargeCostIsServedBesideSmallOnes(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		of := Per(8, 200*time.Millisecond)
+		small := NewSlidingWindow(guardtest.NewEngine(b), "partner", of)
+		large := NewSlidingWindow(guardtest.NewEngine(b), "partner", of)
+		for range of.Max { // at moments of their own
+			guardtest.Check(t, small, partner)
+			<-time.After(of.Window / 16)
+		}
+		ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+		var all sync.WaitGroup
+		for range 2 * of.Max {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = small.Wait(ctx, partner) // until the large one is served
+				}
+			})
+		}
+		if _, err := large.Wait(ctx, core.Attempt{Actor: "partner", Cost: of.Max}); err != nil {
+			t.Errorf("a large cost is passed by for ever: %v", err)
+		}
+		end()
+		all.Wait()
+	})
+}
+
+// TestATurnEndsWithItsWaiter: others do not wait for one who has left.
+func TestATurnEndsWithItsWaiter(t *testing.T) {
+	b := redistest.Single(t)
+	g := NewSlidingWindow(guardtest.NewEngine(b), "partner", PerHour(1))
+	n := &line{tag: kit.TagOf(partner)}
+	key := g.Key(n.tag, "turn")
+	g.waits.takeTurn(t.Context(), n, time.Hour)
+	if !n.turn || b.Client.Exists(t.Context(), key).Val() != 1 {
+		t.Fatal("it does not take the turn")
+	}
+	g.waits.some.Add(1)
+	g.waits.serve(n) // nobody is left
+	if n.turn || b.Client.Exists(t.Context(), key).Val() != 0 {
+		t.Error("it keeps the turn")
+	}
+}

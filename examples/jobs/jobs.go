@@ -1,7 +1,7 @@
 // Package jobs guards the jobs of asynq workers. It is an example to copy: [Guarded] makes the middleware of
 // a [Rule], and [PutBack] lets the server put refused jobs back.
 //
-// A limit stands last, since what it has counted still counts when a later rule refuses:
+// Several rules are all or nothing: when a later one refuses, a limit has counted nothing.
 //
 //	mux.Use(jobs.Guarded(perQueue), jobs.Guarded(perTenant))
 package jobs

@@ -240,3 +240,22 @@ func TestOutage(t *testing.T) {
 		t.Errorf("%d retries: want that an outage of the guard is none", done.Retried)
 	}
 }
+
+// TestRulesAreAllOrNothing: a limit in front of one that refuses counts nothing.
+func TestRulesAreAllOrNothing(t *testing.T) {
+	who := func(context.Context, *asynq.Task) (string, error) { return "ann", nil }
+	outer := limit.NewSlidingWindow(core.NewMemory(), "outer", limit.PerHour(9))
+	inner := limit.NewSlidingWindow(core.NewMemory(), "inner", limit.PerHour(1))
+	handle := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+	chain := jobs.Guarded(jobs.Rule{Guard: inner, Who: who})(handle)
+	chain = jobs.Guarded(jobs.Rule{Guard: outer, Who: who})(chain)
+	for i := range 3 {
+		err := chain.ProcessTask(t.Context(), asynq.NewTask("export", nil))
+		if (i == 0) != (err == nil) {
+			t.Errorf("job %d: %v", i, err)
+		}
+	}
+	if d, err := outer.Peek(t.Context(), core.Attempt{Actor: "ann"}); err != nil || d.Remaining != 8 {
+		t.Errorf("%d left of the outer limit, %v: want 8", d.Remaining, err)
+	}
+}
