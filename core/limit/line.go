@@ -50,9 +50,10 @@ type line struct {
 	head *waiter // the first one when it was refused last
 	turn bool    // it is this line's: see turns
 
-	served bool          // by a goroutine; else by the waiter who found no line
-	again  bool          // units may have come back since the last call was made
-	wake   chan struct{} // holds one: look at once; nil without a goroutine
+	release func()        // of backlog.Hold: a line is pending from its first waiter to its last
+	served  bool          // by a goroutine; else by the waiter who found no line
+	again   bool          // units may have come back since the last call was made
+	wake    chan struct{} // holds one: look at once; nil without a goroutine
 }
 
 // waiter is an attempt in line. It takes 200 bytes with its channel.
@@ -110,6 +111,7 @@ func (s *lines) enter(tag string, a *core.Attempt, w *waiter) (n *line, alone bo
 		n = &line{tag: tag, actor: a.Actor, resource: a.Resource, id: a.ID}
 		s.byTag[tag] = n
 		s.some.Add(1)
+		n.release = backlog.Hold(s.l.Engine(), func() { s.end(n) })
 		n.push(w)
 		n.unchecked = w
 		if alone = w.deadline == never || w.deadline-elapsed(present()) > s.patience; alone {
@@ -139,6 +141,7 @@ func (s *lines) askAlone(n *line, w *waiter) (answered bool) {
 	}
 	if n.first == nil {
 		s.gone(n)
+		n.release()
 	} else {
 		s.serveSoon(n)
 	}
@@ -148,9 +151,8 @@ func (s *lines) askAlone(n *line, w *waiter) (answered bool) {
 // serveSoon starts the goroutine of a line. The caller holds the lock.
 func (s *lines) serveSoon(n *line) {
 	n.served, n.wake = true, make(chan struct{}, 1)
-	release := backlog.Hold(s.l.Engine(), func() { s.end(n) })
 	go func() {
-		defer release()
+		defer n.release()
 		s.serve(n)
 	}()
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/kit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
@@ -367,6 +369,42 @@ func TestDrainEndsWaits(t *testing.T) {
 	})
 }
 
+// TestDrainEndsAWaitThatAsks: one who asked when Drain began was not told, and waited on.
+func TestDrainEndsAWaitThatAsks(t *testing.T) {
+	for _, free := range []int64{0, 1} {
+		t.Run(fmt.Sprintf("%d_are_free", free), func(t *testing.T) {
+			redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+				f := redistest.NewFaults(t)
+				rdb := b.NewClientWith(t, f)
+				e := guardtest.NewEngineOver(b, rdb, core.WithDeadline(10*time.Second))
+				g := NewSlidingWindow(e, "partner", PerHour(1))
+				guardtest.Check(t, g, core.Attempt{Actor: "another"})
+				if free == 0 {
+					guardtest.Check(t, g, partner)
+				}
+				f.Delay(100 * time.Millisecond)
+				ended := make(chan error, 1)
+				go func() {
+					_, err := g.Wait(t.Context(), partner)
+					ended <- err
+				}()
+				g.wantLine(t, partner, 1)
+				if err := e.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+				f.Heal()
+				if err := <-ended; !errors.Is(err, core.ErrDrained) {
+					t.Errorf("%v: want that it was drained", err)
+				}
+				redistest.Eventually(t, 10*time.Second, func() bool {
+					d, err := g.Peek(t.Context(), partner)
+					return err == nil && d.Remaining == free && e.Pending() == 0
+				}, "what the call took does not come back")
+			})
+		})
+	}
+}
+
 // TestWaitersAreServedWhenUnitsComeBack, those of this process at once.
 func TestWaitersAreServedWhenUnitsComeBack(t *testing.T) {
 	eachWaiter(t, PerHour(2), func(t *testing.T, kind string, g rateLimit) {
@@ -557,5 +595,61 @@ func TestATurnEndsWithItsWaiter(t *testing.T) {
 	g.waits.serve(n) // nobody is left
 	if n.turn || b.Client.Exists(t.Context(), key).Val() != 0 {
 		t.Error("it keeps the turn")
+	}
+}
+
+// panicsAtTurns is a hook of an application that fails at every call about turns.
+type panicsAtTurns struct{ panicked atomic.Int64 }
+
+func (*panicsAtTurns) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *panicsAtTurns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		p.look(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (p *panicsAtTurns) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.look(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (p *panicsAtTurns) look(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), "turn") {
+			p.panicked.Add(1)
+			panic("of a hook")
+		}
+	}
+}
+
+// TestAHookThatPanicsAtATurn ends no process: turns are only polite. A client that ignores its context is
+// called in a goroutine of its own.
+func TestAHookThatPanicsAtATurn(t *testing.T) {
+	b := redistest.Single(t)
+	for _, obeys := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", obeys), func(t *testing.T) {
+			var hook panicsAtTurns
+			rdb := b.NewClientWith(t, redistest.NewFaults(t), func(o *redis.UniversalOptions) {
+				o.ContextTimeoutEnabled = obeys
+			})
+			rdb.AddHook(&hook)
+			g := NewSlidingWindow(guardtest.NewEngineOver(b, rdb), "partner", Per(1, 50*time.Millisecond))
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					if d, err := g.Wait(t.Context(), partner); err != nil || !d.Allowed {
+						t.Errorf("%+v, %v", d, err)
+					}
+				})
+			}
+			all.Wait()
+			if hook.panicked.Load() == 0 {
+				t.Error("nobody asked for a turn")
+			}
+		})
 	}
 }

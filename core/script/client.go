@@ -167,12 +167,16 @@ func detached[T any](ctx context.Context, f func(context.Context) (T, error)) (T
 	}
 }
 
-// obeying makes f return when its context ends, also where the client ignores it.
+// obeying makes f return when its context ends, also where the client ignores it, and when a hook panics.
 func obeying[T any](c *connection, f func(context.Context) (T, error)) func(context.Context) (T, error) {
-	if c.obeysDeadline {
-		return f
+	rescued := func(ctx context.Context) (value T, err error) {
+		defer rescue(&err)
+		return f(ctx)
 	}
-	return func(ctx context.Context) (T, error) { return detached(ctx, f) }
+	if c.obeysDeadline {
+		return rescued
+	}
+	return func(ctx context.Context) (T, error) { return detached(ctx, rescued) }
 }
 
 // suspectTopology makes a cluster client reload its slots when a server is unreachable. go-redis does so on

@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,7 +26,8 @@ func (c *connection) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (a
 // onClient is the processor of a client. It returns when the client does.
 type onClient struct{ rdb Client }
 
-func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any, error) {
+func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (reply any, err error) {
+	defer rescue(&err)
 	// Process returns the command's error. An AutoPipeliner returns before there is an error, and Result waits
 	// for it.
 	if d == AtMostOnce {
@@ -34,6 +36,14 @@ func (c onClient) process(ctx context.Context, cmd *redis.Cmd, d Delivery) (any,
 		_ = c.rdb.Process(ctx, cmd)
 	}
 	return cmd.Result()
+}
+
+// rescue makes a panic of a hook of the application the error of a call. Many calls are made in goroutines
+// without a caller, where it would end the process.
+func rescue(err *error) {
+	if value := recover(); value != nil {
+		*err = fmt.Errorf("panic: %v", value)
+	}
 }
 
 // manner is how a script is sent.

@@ -169,11 +169,7 @@ var probeSource = lua.Source("core/delete")
 // askOne asks as guards do: by a script that may write, because a replica refuses only that. It deletes a key
 // that is never there, so it changes nothing.
 func askOne(ctx context.Context, conn *redis.Conn, key string) (err error) {
-	defer func() {
-		if value := recover(); value != nil { // a hook of the application
-			err = fmt.Errorf("panic: %v", value)
-		}
-	}()
+	defer rescue(&err)
 	cmd := redis.NewCmd(ctx, "eval", probeSource, 1, key)
 	cmd.SetFirstKeyPos(3)
 	_ = conn.Process(ctx, onceCmd{cmd})
