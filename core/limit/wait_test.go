@@ -619,9 +619,11 @@ func (p *panicsAtTurns) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 
 func (p *panicsAtTurns) look(cmds ...redis.Cmder) {
 	for _, cmd := range cmds {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), "turn") {
-			p.panicked.Add(1)
-			panic("of a hook")
+		for _, word := range cmd.Args() {
+			if key, ok := word.(string); ok && strings.HasSuffix(key, ":turn") {
+				p.panicked.Add(1)
+				panic("of a hook")
+			}
 		}
 	}
 }
