@@ -31,7 +31,9 @@ func call(client *http.Client, url string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	used, err := tokensOf(resp.Body)
-	transport.Spend(resp.Request.Context(), "partner", used)
+	if err == nil { // else the estimate counts
+		transport.Spend(resp.Request.Context(), "partner", used)
+	}
 	return err
 }
 
