@@ -301,7 +301,7 @@ func Example_withoutHTTP() {
 		})
 		var refused *core.Refused
 		if errors.As(err, &refused) {
-			fmt.Println("wait:", refused.Reason, refused.RetryAfter > 59*time.Minute)
+			fmt.Println(refused.Reason, "again in", refused.RetryAfter.Round(time.Hour))
 		} else if err != nil {
 			fmt.Println("not sent:", err)
 		}
@@ -310,7 +310,7 @@ func Example_withoutHTTP() {
 	// sent to ann@example.org
 	// sent to ann@example.org
 	// sent to ann@example.org
-	// wait: limited true
+	// limited again in 1h0m0s
 }
 
 func send(_ context.Context, to string) error {
