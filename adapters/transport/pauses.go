@@ -29,11 +29,25 @@ func newPauses(r *Rule) *pauses {
 	if s.most == 0 {
 		s.most = DefaultMaxPause
 	}
-	own, ok := r.Guard.(interface{ Engine() *core.Engine })
-	if s.bans == nil && ok && own.Engine() != nil && own.Engine().HasRedis() {
-		s.bans = bans.New(own.Engine(), r.Guard.Name()+".pauses", bans.Options{})
+	if e := engineOf(r.Guard); s.bans == nil && e != nil && e.HasRedis() {
+		name := r.Guard.Name() + ".pauses"
+		defer func() {
+			if mistake := recover(); mistake != nil {
+				panic(fmt.Sprintf("transport: no guard %q for pauses: %v; where two transports have a rule with guard "+
+					"%q, make one bans.New and set it as Pauses of both", name, mistake, r.Guard.Name()))
+			}
+		}()
+		s.bans = bans.New(e, name, bans.Options{})
 	}
 	return s
+}
+
+// engineOf returns the engine of a guard, or nil: a guard of an application may have none.
+func engineOf(g core.Guard) *core.Engine {
+	if own, ok := g.(interface{ Engine() *core.Engine }); ok {
+		return own.Engine()
+	}
+	return nil
 }
 
 // accountOf is what a pause is for.
@@ -44,10 +58,11 @@ func accountOf(a *core.Attempt) string {
 	return keyfuncs.JoinTexts(a.Actor, a.Resource)
 }
 
-// wait waits for the end of a pause, or returns the error of a request that cannot wait so long.
-func (s *pauses) wait(ctx context.Context, m *mounted, a *core.Attempt) error {
+// wait waits for the end of a pause, or returns the error of a request that cannot wait so long. ctx ends
+// with the rule's Most. of is the context of the request.
+func (s *pauses) wait(ctx, of context.Context, m *mounted, a *core.Attempt) error {
 	for {
-		left := s.left(ctx, a)
+		left := s.left(of, a)
 		if left <= 0 {
 			return nil
 		}
@@ -63,7 +78,9 @@ func (s *pauses) wait(ctx context.Context, m *mounted, a *core.Attempt) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return context.Cause(ctx)
+			if of.Err() != nil {
+				return context.Cause(of)
+			}
 		}
 	}
 }
@@ -107,9 +124,9 @@ func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
 		err = errors.Join(err, fmt.Errorf("%w: a pause of %v is longer than MaxPause", errWord, pause))
 		pause = s.most
 	}
-	if own, ok := c.rule.Guard.(interface{ Engine() *core.Engine }); ok && own.Engine() != nil {
+	if e := engineOf(c.rule.Guard); e != nil {
 		d := core.Decision{Guard: c.rule.Guard.Name(), Attempt: c.decision.Attempt, RetryAfter: pause}
-		own.Engine().Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
+		e.Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
 	}
 	account := accountOf(&c.decision.Attempt)
 	if pause = pause.Truncate(time.Millisecond); pause <= 0 || s.leftHere(account) >= pause-time.Second/10 {

@@ -197,3 +197,24 @@ func TestRequestsWaitForTheEndOfAPause(t *testing.T) {
 	_, err := get(c, p.URL)
 	wantLimited(t, err, 29*time.Second, 30*time.Second, true)
 }
+
+// TestAPauseAsLongAsMost: the request waited for it, and had no time left to ask.
+func TestAPauseAsLongAsMost(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		p := newAnswering(t)
+		const pause = time.Second
+		c := client(t, rule(limit.NewSlidingWindow(guardtest.NewEngine(b), "partner", limit.PerHour(100)), pause))
+		p.say(http.StatusTooManyRequests, "Retry-After", "1")
+		if _, err := get(c, p.URL); err != nil {
+			t.Fatal(err)
+		}
+		p.say(http.StatusOK)
+		begun := time.Now()
+		switch _, err := get(c, p.URL); {
+		case err != nil:
+			wantLimited(t, err, time.Millisecond, pause, true)
+		case time.Since(begun) < pause/2:
+			t.Errorf("it has waited for %v", time.Since(begun))
+		}
+	})
+}

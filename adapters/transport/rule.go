@@ -56,6 +56,8 @@ type mounted struct {
 	holder kit.Holder     // or nil
 	pauses *pauses        // or nil
 	logger func() *slog.Logger
+
+	patience time.Duration // for how long a call to Redis may take; zero without Redis
 }
 
 // mount checks the rules. It panics on set-up mistakes.
@@ -80,6 +82,9 @@ func mount(rules []Rule) []*mounted {
 		m.local, _ = r.Guard.(kit.LocalGuard)
 		m.holder, _ = r.Guard.(kit.Holder)
 		m.logger = func() *slog.Logger { return core.LoggerOf(r.Guard) }
+		if e := engineOf(r.Guard); e != nil && e.HasRedis() {
+			m.patience = e.Deadline()
+		}
 		if m.OnOutage == core.FailDefault {
 			m.OnOutage = m.traits.Outage
 		}

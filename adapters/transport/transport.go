@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -103,7 +104,7 @@ func (p *passage) ask(m *mounted, r *keyfuncs.Request) error {
 		ctx = within
 	}
 	if m.pauses != nil {
-		if err := m.pauses.wait(ctx, m, &a); err != nil {
+		if err := m.pauses.wait(ctx, r.Context(), m, &a); err != nil {
 			return err
 		}
 	}
@@ -148,27 +149,48 @@ func (m *mounted) attempt(r *keyfuncs.Request) (a core.Attempt, err error) {
 	return a, err
 }
 
-// decide lets the guard decide, waiting until ctx ends. of is the context of the request.
+// decide lets the guard decide, waiting until ctx ends. of is the context of the request. When there is less
+// time left than a call to Redis may take, it checks first: a silent Redis would look like the end of the
+// time.
 func (m *mounted) decide(ctx, of context.Context, a core.Attempt) (core.Decision, error) {
-	waits := m.waiter != nil && m.Most > 0
-	check, local := m.Guard.Check, func(ctx context.Context, a core.Attempt) (core.Decision, error) {
-		return m.local.CheckLocal(ctx, a)
+	if m.waiter == nil || m.Most == 0 {
+		return m.orLocal(of, a, m.Guard.Check, m.checkLocal)
 	}
-	if waits {
-		check, local = m.waiter.Wait, m.waiter.WaitLocal
-	} else {
-		ctx = of
+	said := core.Decision{Reason: core.ReasonLimited, RetryAfter: m.patience}
+	if left(ctx) < m.patience {
+		d, err := m.orLocal(of, a, m.Guard.Check, m.checkLocal)
+		if err != nil || d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > left(ctx) {
+			return d, err
+		}
+		said = d
 	}
-	d, err := check(ctx, a)
-	if waits && err != nil && ctx.Err() != nil && of.Err() == nil { // Most is over
-		d.Reason, d.Allowed = core.ReasonLimited, false
-		return d, nil
+	d, err := m.orLocal(ctx, a, m.waiter.Wait, m.waiter.WaitLocal)
+	if err != nil && ctx.Err() != nil && of.Err() == nil { // Most is over
+		said.Guard, said.Attempt = d.Guard, d.Attempt
+		return said, nil
 	}
-	if err == nil || m.OnOutage != core.FailLocal || errors.Is(err, core.ErrInvalid) || ctx.Err() != nil {
-		return d, err
-	}
+	return d, err
+}
+
+// left returns how long a context with a deadline still lasts.
+func left(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline)
+}
+
+func (m *mounted) checkLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
+	return m.local.CheckLocal(ctx, a)
+}
+
+// orLocal decides, or, by the policy for outages, decides locally.
+func (m *mounted) orLocal(
+	ctx context.Context, a core.Attempt,
+	decide, local func(context.Context, core.Attempt) (core.Decision, error),
+) (core.Decision, error) {
+	d, err := decide(ctx, a)
 	var refused *core.Refused
-	if errors.As(err, &refused) || errors.Is(err, core.ErrDrained) {
+	if err == nil || m.OnOutage != core.FailLocal || ctx.Err() != nil || errors.As(err, &refused) ||
+		errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrDrained) {
 		return d, err
 	}
 	return local(ctx, a)

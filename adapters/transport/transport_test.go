@@ -446,6 +446,41 @@ func TestOutagesOfRedis(t *testing.T) {
 	f.Heal()
 }
 
+// TestASilentRedisIsNoEndOfMost: the time to wait is shorter than a call may take, and the policy holds.
+func TestASilentRedisIsNoEndOfMost(t *testing.T) {
+	b := redistest.Single(t)
+	f := redistest.NewFaults(t)
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f), core.WithDeadline(100*time.Millisecond))
+	p := newPartner(t, nil)
+	c := client(t, rule(limit.NewSlidingWindow(e, "partner", limit.PerHour(1000)), 20*time.Millisecond))
+	f.Hang(true)
+	for range 10 {
+		if _, err := get(c, p.URL); err != nil {
+			t.Error(err)
+		}
+	}
+	f.Heal()
+}
+
+// TestALittleTimeToWait is used, and what is refused afterwards says when to come back.
+func TestALittleTimeToWait(t *testing.T) {
+	b := redistest.Single(t)
+	p := newPartner(t, nil)
+	const window = 500 * time.Millisecond
+	g := limit.NewSlidingWindow(guardtest.NewEngine(b, core.WithDeadline(10*time.Second)), "partner",
+		limit.Per(1, window))
+	hurried := rule(g, time.Millisecond)
+	hurried.MaxPause = -1
+	long, short := client(t, rule(g, 9*time.Second)), client(t, hurried)
+	for range 2 {
+		if _, err := get(long, p.URL); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := get(short, p.URL)
+	wantLimited(t, err, time.Millisecond, window, false)
+}
+
 // TestAnUpgradedConnectionCanBeWrittenTo: the body after 101 is an io.Writer, as http.Transport has it.
 func TestAnUpgradedConnectionCanBeWrittenTo(t *testing.T) {
 	g := semaphore.New(core.NewMemory(), "partner", semaphore.Options{Max: 1})
@@ -492,6 +527,9 @@ func TestMistakesInRules(t *testing.T) {
 	guardtest.WantPanic(t, "has no Guard", func() { transport.New(nil, transport.Rule{}) })
 	guardtest.WantPanic(t, "has no Who", func() { transport.New(nil, transport.Rule{Guard: g}) })
 	guardtest.WantPanic(t, "set 0 or more", func() { transport.New(nil, rule(g, -1)) })
+	onRedis := limit.NewSlidingWindow(guardtest.NewEngine(redistest.Single(t)), "partner", limit.PerHour(1))
+	transport.New(nil, rule(onRedis, 0))
+	guardtest.WantPanic(t, "set it as Pauses of both", func() { transport.New(nil, rule(onRedis, 0)) })
 }
 
 // TestKeysOfRequests: host and route of an outgoing request.

@@ -16,7 +16,7 @@ import (
 // window takes the turn when it is refused at the moment that it was told. The lines of other processes wait
 // until it is served; they look for that an eighth of a window apart.
 
-var turnScript = script.New("turn", lua.Source("limit/turn"), script.Idempotent)
+var turnScript = script.New("turn", lua.Source("limit/turn"), script.Idempotent).Shared()
 
 // turns is what a process knows of turns.
 type turns struct {

@@ -655,3 +655,71 @@ func TestAHookThatPanicsAtATurn(t *testing.T) {
 		})
 	}
 }
+
+// trips counts how often a client has sent something.
+type trips struct{ trips, calls atomic.Int64 }
+
+func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.trips.Add(1)
+		n.calls.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		n.trips.Add(1)
+		n.calls.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// TestLinesShareTripsAtAnEdge: many actors wait, and their units are free at the same moment.
+//
+// Promise: The calls of many lines at one moment share trips, as checks do.
+func TestLinesShareTripsAtAnEdge(t *testing.T) {
+	b := redistest.Single(t)
+	f := redistest.NewFaults(t)
+	rdb := b.NewClientWith(t, f)
+	var sent trips
+	rdb.AddHook(&sent)
+	const actors = 200
+	g := NewSlidingWindow(guardtest.NewEngineOver(b, rdb, core.WithDeadline(10*time.Second)), "partner",
+		Per(1, 3*time.Second))
+	var all sync.WaitGroup
+	each := func(f func(a core.Attempt)) {
+		for i := range actors {
+			all.Go(func() { f(core.Attempt{Actor: fmt.Sprint(i)}) })
+		}
+	}
+	each(func(a core.Attempt) { guardtest.Check(t, g, a) })
+	all.Wait()
+	each(func(a core.Attempt) {
+		if d, err := g.Wait(t.Context(), a); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		g.waits.mu.Lock()
+		defer g.waits.mu.Unlock()
+		n := 0
+		for _, l := range g.waits.byTag {
+			if l.served && !l.due.IsZero() {
+				n++
+			}
+		}
+		return n == actors
+	}, "they do not wait")
+	sent.trips.Store(0)
+	sent.calls.Store(0)
+	f.Delay(50 * time.Millisecond)
+	all.Wait()
+	trips, calls := sent.trips.Load(), sent.calls.Load()
+	t.Logf("%d calls in %d trips", calls, trips)
+	if calls < actors || trips > actors/4 {
+		t.Errorf("%d calls in %d trips: want %d at most", calls, trips, actors/4)
+	}
+}
