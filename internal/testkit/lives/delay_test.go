@@ -21,11 +21,13 @@ import (
 //   - Ack, Nack and Extend count exactly under the last claim of the task, until it is taken back. Fences grow
 //   - what arrives a second time within a minute changes nothing, whatever others have done meanwhile
 //   - a queue that nobody uses for a month and a day is forgotten
+//   - of a task whose time was over before the clock was set back, it may know or not; what it tells counts
 var _ = explore(life{
 	name: "delay", of: []string{"delay"}, absolute: ":delay:",
 	events: alphabet("schedule-a schedule-b schedule-again schedule-first-again claim claim-again ack "+
 		"ack-earlier ack-again nack nack-again extend-earlier cancel cancel-again later retry discard",
 		"at-lease second minute-earlier day month flush"),
+	found: []string{"schedule-b schedule-a claim ack day minute-earlier"},
 	world: func(p *place) world {
 		w := &queueWorld{place: p}
 		for range 2 {
@@ -47,6 +49,7 @@ type queueWorld struct {
 	queues []*delay.Queue
 
 	tasks     map[string]*queued // by ID, those that the queue has
+	over      map[string]*queued // those that have ended, and whose time was over: see look
 	runs      []delay.Task       // all that were claimed
 	ended     map[int64]string   // by the fence, the call that ended a run
 	made      int                // payloads
@@ -76,8 +79,8 @@ type queued struct {
 }
 
 func (w *queueWorld) begin(string) {
-	*w = queueWorld{place: w.place, queues: w.queues, tasks: map[string]*queued{}, last: map[string]copied{},
-		ended: map[int64]string{}}
+	*w = queueWorld{place: w.place, queues: w.queues, tasks: map[string]*queued{}, over: map[string]*queued{},
+		last: map[string]copied{}, ended: map[int64]string{}}
 }
 func (w *queueWorld) end() error { return nil }
 
@@ -85,6 +88,7 @@ func (w *queueWorld) do(event string) (string, error) {
 	for id, q := range w.tasks {
 		if (q.state == delay.Done || q.state == delay.Dead) && !w.Now().Before(q.ends) {
 			delete(w.tasks, id)
+			w.over[id] = q
 		}
 	}
 	seen, err := w.event(event)
@@ -107,6 +111,10 @@ func (w *queueWorld) look(id string) error {
 		q = nil
 	}
 	if q == nil {
+		if over := w.over[id]; over != nil && err == nil && s.State == over.state && w.Now().Before(over.ends) {
+			w.tasks[id] = over // the clock was set back before its end: it may be there, and is now
+			return nil
+		}
 		if !errors.Is(err, delay.ErrNoTask) {
 			return broken("A task that is not scheduled is not there", "%s: %+v, %v", id, s, err)
 		}
@@ -158,6 +166,7 @@ func (w *queueWorld) event(event string) (string, error) {
 		}
 		if created {
 			w.tasks[id] = &queued{state: delay.Pending, payload: payload, at: now}
+			delete(w.over, id)
 			w.sent("schedule", call, now.Add(24*time.Hour))
 		}
 		return fmt.Sprint(created), nil
