@@ -64,3 +64,23 @@ func (c *Config) Kind(guard string) string {
 	}
 	return ""
 }
+
+// Route names the lists of rules that the requests of a pattern pass.
+type Route struct {
+	// Pattern is one of http.ServeMux, such as "POST /polls/{poll}/votes".
+	Pattern string
+	// Lists are passed in this order.
+	Lists []string
+}
+
+// Routes returns the routes of the file, in its order.
+func (c *Config) Routes() []Route {
+	routes := make([]Route, len(c.file.Routes))
+	for i, r := range c.file.Routes {
+		routes[i] = Route{r.Pattern, r.Lists}
+	}
+	return routes
+}
+
+// ForGateway reports whether the file was checked by the option [ForGateway].
+func (c *Config) ForGateway() bool { return c.program.ForGateway }

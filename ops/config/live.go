@@ -182,6 +182,9 @@ func (l *Live) tell(s *State) {
 // State returns the file in force, and the mistake in the present one.
 func (l *Live) State() State { return *l.state.Load() }
 
+// Engine returns the engine that the guards were made on.
+func (l *Live) Engine() *core.Engine { return l.gate }
+
 // Set returns the guards and rules that are in force now.
 func (l *Live) Set() *Set { return l.set.Load() }
 

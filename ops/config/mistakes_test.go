@@ -188,9 +188,9 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"a name with a space": {"guards: {\"a b\": " + site + "}\nrules: {r: [{guard: a b, who: ip}]}\n", []string{
 			`1:10: guards: the name "a b": want letters, digits, '.', '_' and '-', at most 64`}},
 		"a section that is none": {"ruls: {}\n" + rules(site, byIP), []string{
-			`1:1: ruls: unknown section "ruls": did you mean "rules"?; allowed here: keys, lists, guards, rules`}},
+			`1:1: ruls: unknown section "ruls": did you mean "rules"?; allowed here: keys, lists, guards, rules, routes`}},
 		"a list in place of a mapping": {"- a\n", []string{
-			`1:1: found a list: want a mapping with keys, lists, guards, rules`}},
+			`1:1: found a list: want a mapping with keys, lists, guards, rules, routes`}},
 		"a guard of the program": {strings.ReplaceAll(rules(site, byIP), "g:", "own:"), []string{
 			`2:3: guards.own: the program has a guard named "own" already: choose another name`,
 			`5:15: rules.r[0].guard: unknown guard "g"; allowed here: own`}},
@@ -287,5 +287,65 @@ func TestAHundredMistakesAreEnough(t *testing.T) {
 	_, err := config.Parse("rules.yaml", []byte(text.String()))
 	if !errors.As(err, &wrong) || len(wrong.Mistakes) != 100 {
 		t.Errorf("%.200v: want a hundred mistakes", err)
+	}
+}
+
+// TestRoutes: patterns of http.ServeMux, and the lists that they name.
+func TestRoutes(t *testing.T) {
+	file := rules(site, byIP) + "routes:\n"
+	for name, c := range map[string]struct{ routes, want string }{
+		"a list":           {`  "POST /polls/{poll}/votes": [r]`, ""},
+		"one without []":   {`  "/": r`, ""},
+		"unknown":          {`  "/": s`, `7:3: routes."/": unknown list of rules "s": did you mean "r"?; allowed here: r`},
+		"twice":            {`  "/": [r, r]`, `7:3: routes."/": the list "r" comes twice, and would count a request twice`},
+		"no pattern":       {`  "/{": r`, `bad wildcard segment`},
+		"another conflict": {"  \"/{a}/b\": r\n  \"/a/{b}\": r", "conflicts"},
+		"no mapping":       {`  - r`, "want a mapping of patterns"},
+		"no list":          {`  "/": {}`, "want the name of a list of rules"},
+	} {
+		cfg, err := config.Parse("rules.yaml", []byte(file+c.routes+"\n"))
+		switch {
+		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v: want %s", name, err, c.want)
+		case err == nil && (len(cfg.Routes()) != 1 || cfg.Routes()[0].Lists[0] != "r"):
+			t.Errorf("%s: %v", name, cfg.Routes())
+		}
+	}
+}
+
+// TestRulesThatAGatewayCannotDecide: what only the application sees is a mistake in lists that routes name.
+//
+// Promise (Gateway): Guards that need the ending, and keys out of bodies, are refused at set-up, with the reason.
+func TestRulesThatAGatewayCannotDecide(t *testing.T) {
+	const end = "routes: {/: r}\n"
+	other := "  mine:\n    - {guard: s, who: {user: uid}, what: {form: item}}\n"
+	for name, c := range map[string]struct{ guard, rule, want string }{
+		"a limit":                {site, byIP, ""},
+		"a list of no route":     {site, byIP + "\n" + other, ""},
+		"failed":                 {site, `{guard: g, who: ip, failed: 4xx}`, "depend on the answer of the application"},
+		"counted":                {site, `{guard: g, who: ip, counted: [401]}`, "depend on the answer of the application"},
+		"a sale":                 {"{seckill: {}}", `{guard: g, who: ip, what: {param: sku}}`, "confirms when the application has answered"},
+		"an operation":           {"{idempotency: {}}", `{guard: g, who: ip, id: idempotency_key}`, "confirms when the application has"},
+		"a semaphore":            {"{semaphore: {max: 3}}", byIP, "holds until the application has answered"},
+		"a lock":                 {"{lock: {}}", `{guard: g, who: ip, what: {param: id}}`, "holds until the application has answered"},
+		"a vote":                 {"{votes: {poll: {per_voter: 1}}}", `{guard: g, who: ip, what: {param: poll}}`, "write failed: none to keep it"},
+		"a vote that is kept":    {"{votes: {poll: {per_voter: 1}}}", `{guard: g, who: ip, what: {param: poll}, failed: none}`, ""},
+		"a quota":                {"{quota: {items: 3, period: {every: day}}}", `{guard: g, who: ip, which: {param: a}}`, "write failed: none to keep it"},
+		"a form":                 {site, `{guard: g, who: {form: name}}`, "form reads the body"},
+		"json inside others":     {site, `{guard: g, who: ip, what: {join: [ip, {hash: {json: {member: a, max_bytes: 9}}}]}}`, "json reads the body"},
+		"a fingerprint":          {site, `{guard: g, who: fingerprint}`, "fingerprint reads the body"},
+		"a user of no login":     {site, `{guard: g, who: {user: name}}`, "user name: no login is in front of it"},
+		"a user of the proxy":    {site, `{guard: g, who: {user: uid}}`, ""},
+		"a tier out of the body": {`{sliding_window: {tiers: {by: {form: plan}, of: {a: 1/s}, others: 1/s}}}`, byIP, "cannot tell the tier"},
+	} {
+		file := strings.Replace(rules(c.guard, c.rule), "rules:", "  s: {seckill: {}}\nrules:", 1) + end
+		_, err := config.Parse("rules.yaml", []byte(file), config.ForGateway("uid"))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v: want %s", name, err, c.want)
+		}
+	}
+	_, err := config.Parse("rules.yaml", []byte(rules(site, byIP)), config.ForGateway())
+	if err == nil || !strings.Contains(err.Error(), "routes is missing") {
+		t.Errorf("%v", err)
 	}
 }

@@ -71,6 +71,14 @@ func WithAdjust(f func(list string, rule *pipeline.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
 
+// ForGateway is for package gateway, which decides before the application answers. The file needs routes. In
+// the lists that these name, mistakes are what only the application sees: guards that confirm or hold, what
+// depends on the answer, and key functions that read the body. The key function user finds only the names that
+// are passed here.
+func ForGateway(users ...string) Option {
+	return func(o *options) { o.ForGateway, o.Users = true, users }
+}
+
 // WithInterval sets how often [Watch] reads its file. The default is two seconds. It panics on less than
 // 10 ms.
 func WithInterval(d time.Duration) Option {

@@ -21,6 +21,7 @@ type File struct {
 	Guards []Named[*Guard]
 	Rules  []Named[[]*Rule]
 	Lists  map[string]*keyfuncs.List
+	Routes []Route
 }
 
 // Read reads the contents of a file. If there are mistakes, the File has not all.
@@ -29,7 +30,8 @@ func Read(name string, data []byte, p *Program) (*File, []Mistake) {
 	defer client.Close()
 	d := &reader{
 		file: name, program: p, keys: map[string]*namedKey{}, lists: map[string]*keyfuncs.List{},
-		scratch: core.New(client, core.WithDeadline(time.Minute)),
+		listKeys: map[string]key{},
+		scratch:  core.New(client, core.WithDeadline(time.Minute)),
 	}
 	f := new(File)
 	d.readAll(data, f)
@@ -65,6 +67,8 @@ func sections() []section {
 			tableOf("guards", anyGuard()).schema},
 		{"rules", "Lists of rules by name. A program mounts each list by its name.",
 			tableOf("lists of rules", rulesForm()).schema},
+		{"routes", "For gatehouse serve: the lists that the requests of a pattern pass, the outermost first.",
+			routesForm().schema},
 	}
 }
 
@@ -87,7 +91,7 @@ func (d *reader) read(root *yaml.Node, f *File) {
 	if n := child(root, "lists"); n != nil {
 		lists, _ := tableOf("lists", anyList()).read(d, "lists", n)
 		for _, l := range lists {
-			d.lists[l.Name] = l.Value
+			d.lists[l.Name], d.listKeys[l.Name] = l.Value.list, l.Value.key
 		}
 	}
 	if n := child(root, "guards"); n != nil {
@@ -104,6 +108,7 @@ func (d *reader) read(root *yaml.Node, f *File) {
 		d.mistake("", root, "rules is missing: without a list of rules the file guards nothing")
 	}
 	d.checkRules(f)
+	d.readRoutes(root, f)
 	f.Lists = d.lists
 }
 
@@ -191,13 +196,16 @@ func (d *reader) guard(f *File, name string) (g core.Guard, known bool) {
 	return g, known
 }
 
-func (d *reader) tiered(f *File, name string) bool {
+func (d *reader) tiered(f *File, name string) bool { return d.tierKey(f, name).find != nil }
+
+// tierKey returns what finds the tier for a guard, if it has tiers.
+func (d *reader) tierKey(f *File, name string) key {
 	for _, e := range f.Guards {
-		if e.Name == name && e.ok {
-			return e.Value.Limits != nil && e.Value.Limits.by != nil
+		if e.Name == name && e.ok && e.Value.Limits != nil {
+			return e.Value.Limits.by
 		}
 	}
-	return false
+	return key{}
 }
 
 func (d *reader) guardNames(f *File) []string {

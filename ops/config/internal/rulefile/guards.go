@@ -45,7 +45,7 @@ type Guard struct {
 
 // LimitTable is the limits of a rate limit: by tier, or the same for all.
 type LimitTable struct {
-	by     keyfuncs.Func // nil: the same for all
+	by     key // without a function: the same for all
 	tiers  map[string][]limit.Limit
 	others []limit.Limit // of all actors whose tier is not in the table; none: unlimited
 }
@@ -68,7 +68,7 @@ func (s *LimitSource) limits(_ context.Context, a core.Attempt) ([]limit.Limit, 
 // list is what operators see of the limits: the tiers, with the others last.
 func (s *LimitSource) list() []limit.Tier {
 	table := s.table.Load()
-	if table.by == nil {
+	if table.by.find == nil {
 		return []limit.Tier{{Limits: table.others}}
 	}
 	var all []limit.Tier
@@ -81,11 +81,11 @@ func (s *LimitSource) list() []limit.Tier {
 // Tier is the Which of rules with tiers, or nil if the limits are the same for all. A request without a tier
 // is one of the others.
 func (t *LimitTable) Tier() keyfuncs.Func {
-	if t.by == nil {
+	if t.by.find == nil {
 		return nil
 	}
-	return keyfuncs.Named("tier, by "+keyfuncs.NameOf(t.by), func(r *keyfuncs.Request) (string, error) {
-		found, err := t.by(r)
+	return keyfuncs.Named("tier, by "+keyfuncs.NameOf(t.by.find), func(r *keyfuncs.Request) (string, error) {
+		found, err := t.by.find(r)
 		if noText(found, err) {
 			return otherTier, nil
 		}
@@ -194,7 +194,7 @@ func limitKind[F, B core.Guard](
 		if tiers == nil {
 			check(join(at, "limits"), limits, o.limits)
 		} else {
-			table.by, table.others, table.tiers = o.tiers.by.find, o.tiers.others, map[string][]limit.Limit{}
+			table.by, table.others, table.tiers = o.tiers.by, o.tiers.others, map[string][]limit.Limit{}
 			check(join(at, "tiers.others"), child(tiers, "others"), o.tiers.others)
 			for _, tier := range o.tiers.of {
 				table.tiers[tier.Name] = tier.Value
@@ -544,7 +544,7 @@ func anyGuard() form[*Guard] {
 // Source returns what a guard asks for its limits, or nil if it has them itself. On an engine without Redis
 // what has been counted is in the guard, so limits may change only behind a function.
 func (s *Guard) Source(e *core.Engine) *LimitSource {
-	if s.Limits == nil || s.Limits.by == nil && e.HasRedis() {
+	if s.Limits == nil || s.Limits.by.find == nil && e.HasRedis() {
 		return nil
 	}
 	source := new(LimitSource)

@@ -1,6 +1,7 @@
 package rulefile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,6 +97,7 @@ func severalKeys(name, doc string, f func(...keyfuncs.Func) keyfuncs.Func) keyKi
 			for _, k := range keys {
 				fns = append(fns, k.find)
 				all.size += k.size
+				all.needs = cmp.Or(all.needs, k.needs)
 			}
 			all.find = f(fns...)
 			return all, true
@@ -110,7 +112,7 @@ func wrappedKey(name, doc string, f func(keyfuncs.Func) keyfuncs.Func) keyKind {
 			if !ok {
 				return key{}, false
 			}
-			return key{f(inner.find), inner.size + 1}, true
+			return key{f(inner.find), inner.size + 1, inner.needs}, true
 		}}
 }
 
@@ -199,7 +201,7 @@ func (d *reader) key(at string, n *yaml.Node) (key, bool) {
 		return key{}, false
 	}
 	if own := d.program.Keys[name]; own != nil {
-		return key{own, 1}, true
+		return key{find: own, size: 1}, true
 	}
 	if k, ok := d.keys[name]; ok {
 		return d.named(at, n, name, k)
@@ -212,7 +214,9 @@ func (d *reader) key(at string, n *yaml.Node) (key, bool) {
 			d.mistake(at, n, "%s needs an argument: write {%s: ...}", name, name)
 			return key{}, false
 		}
-		return d.makeKey(at, n, kind.bare)
+		k, ok := d.makeKey(at, n, kind.bare)
+		k.needs = d.lacking(name, nil)
+		return k, ok
 	}
 	d.mistake(at, n, "%s", unknown("key function", name, d.keyNames(true)))
 	return key{}, false
@@ -229,7 +233,9 @@ func (d *reader) keyWith(at string, name, argument *yaml.Node) (key, bool) {
 			d.mistake(at, argument, "%s takes no argument: write %s alone", kind.name, kind.name)
 			return key{}, false
 		}
-		return kind.read(d, at, argument)
+		k, ok := kind.read(d, at, argument)
+		k.needs = cmp.Or(k.needs, d.lacking(kind.name, argument))
+		return k, ok
 	}
 	if _, own := d.keys[name.Value]; own || d.program.Keys[name.Value] != nil {
 		d.mistake(at, argument, "%s takes no argument: write %s alone", name.Value, name.Value)

@@ -16,6 +16,10 @@ type Program struct {
 	Keys   map[string]keyfuncs.Func
 	Costs  map[string]func(*keyfuncs.Request) (int64, error)
 	Guards map[string]core.Guard
+	// ForGateway is set where a gateway decides, which sees no bodies and no endings. Users are the names for
+	// which it has what the login stored.
+	ForGateway bool
+	Users      []string
 }
 
 // Mistake is one thing that is wrong with a file: see config.Mistake.
@@ -33,6 +37,7 @@ type reader struct {
 	scratch  *core.Engine // on which guards are made only to hear what they say of their options
 	keys     map[string]*namedKey
 	lists    map[string]*keyfuncs.List
+	listKeys map[string]key
 	kinds    []keyKind
 	values   int // of the file
 	rules    int
@@ -94,6 +99,8 @@ func Caught(f func()) (err error) {
 type key struct {
 	find keyfuncs.Func
 	size int // how many functions it calls: a name that stands for two others, and so on, grows fast
+	// needs says what it reads that a gateway does not see; empty: nothing.
+	needs string
 }
 
 // namedKey is a member of the section keys, which may refer to others.

@@ -69,6 +69,18 @@ func statusList() form[[]statuses] {
 	return listOf(one, true)
 }
 
+// statusesOrNone is statuses, or the word none: then it is an empty list.
+func statusesOrNone() form[[]statuses] {
+	f := statusList()
+	return form[[]statuses]{schema{"anyOf": []any{schema{"const": "none"}, f.schema}},
+		func(d *reader, at string, n *yaml.Node) ([]statuses, bool) {
+			if n.Kind == yaml.ScalarNode && n.Value == "none" {
+				return []statuses{}, true
+			}
+			return f.read(d, at, n)
+		}}
+}
+
 // cost is a number of units, or the name of a function of the program.
 func cost() form[func(*keyfuncs.Request) (int64, error)] {
 	number := whole(int64(1), core.MaxAmount)
@@ -159,7 +171,8 @@ var ruleFields = object(
 		oneOf(choice[core.Outage]{"closed", core.FailClosed}, choice[core.Outage]{"open", core.FailOpen},
 			choice[core.Outage]{"local", core.FailLocal}),
 		func(r *Rule) *core.Outage { return &r.Rule.OnOutage }),
-	in("failed", `Statuses of answers that give back what the request took, such as [4xx, 5xx].`, statusList(),
+	in("failed", `Statuses of answers that give back what the request took, such as [4xx, 5xx], or none.`,
+		statusesOrNone(),
 		func(r *Rule) *[]statuses { return &r.failed }),
 	in("counted", "The only statuses of answers that count, in place of failed: all others give back.",
 		statusList(), func(r *Rule) *[]statuses { return &r.counted }),
@@ -255,12 +268,18 @@ func (d *reader) accepted(l *keyfuncs.List, e listEntry) bool {
 	return err == nil
 }
 
+// keyList is a list, and what it looks up.
+type keyList struct {
+	list *keyfuncs.List
+	key  key
+}
+
 // anyList is the form of a list.
-func anyList() form[*keyfuncs.List] {
-	read := func(d *reader, at string, n *yaml.Node) (*keyfuncs.List, bool) {
+func anyList() form[keyList] {
+	read := func(d *reader, at string, n *yaml.Node) (keyList, bool) {
 		spec, ok := listFields.read(d, at, n)
 		if !ok {
-			return nil, false
+			return keyList{}, false
 		}
 		l, texts := keyfuncs.NewList(spec.key.find), make([]string, len(spec.entries))
 		for i, e := range spec.entries {
@@ -268,11 +287,11 @@ func anyList() form[*keyfuncs.List] {
 			ok = d.accepted(l, e) && ok // by what it looks up
 		}
 		if !ok {
-			return nil, false
+			return keyList{}, false
 		}
-		return l, l.Set(texts...) == nil
+		return keyList{l, spec.key}, l.Set(texts...) == nil
 	}
-	return form[*keyfuncs.List]{listFields.schema, read}
+	return form[keyList]{listFields.schema, read}
 }
 
 // rulesForm is a list of rules. All lists together have no more than maxRules.

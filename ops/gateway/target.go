@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// This file makes one path of the many ways to write it. What a proxy, an application and a rule could read
+// in different ways is refused.
+
+// clean returns the URL of a request target. Empty segments and those of dots are resolved, as proxies do
+// before they route. The error says what could be read in two ways.
+func clean(target string, o *Options) (*url.URL, error) {
+	if target == "*" {
+		return &url.URL{Path: "*"}, nil
+	}
+	path, query, asked := strings.Cut(target, "?")
+	if !strings.HasPrefix(path, "/") {
+		return nil, fmt.Errorf("the path %.100q does not begin with a slash", path)
+	}
+	if err := unambiguous(path, o); err != nil {
+		return nil, err
+	}
+	path = resolve(path)
+	if o.FoldPath {
+		path = strings.ToLower(path)
+	}
+	u := &url.URL{RawQuery: query, ForceQuery: asked && query == ""}
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, fmt.Errorf("the path %.100q: %w", path, err) // which unambiguous has found before
+	}
+	u.Path = plain
+	if u.EscapedPath() != path {
+		u.RawPath = path
+	}
+	return u, nil
+}
+
+// unambiguous returns an error for a path with what applications read in different ways.
+func unambiguous(path string, o *Options) error {
+	refuse := func(why string) error { return fmt.Errorf("the path %.100q %s", path, why) }
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' {
+			value, ok := escaped(path[i:])
+			if !ok {
+				return refuse("has a % that is no escape")
+			}
+			i += 2
+			switch {
+			case value == '/' && !o.EncodedSlashes:
+				return refuse("has an encoded slash, which some read as a slash: see Options.EncodedSlashes")
+			case value == '\\':
+				return refuse("has an encoded backslash, which some read as a slash")
+			case value == ';' && !o.PathParameters:
+				return refuse("has an encoded semicolon: see Options.PathParameters")
+			case value < ' ' || value == 0x7f:
+				return refuse("has an encoded control character")
+			}
+			continue
+		}
+		switch {
+		case c <= ' ' || c == 0x7f:
+			return refuse("has a control character or a space")
+		case c == '\\':
+			return refuse("has a backslash, which some read as a slash")
+		case c == '#':
+			return refuse("has a #, at which some end the path")
+		case c == ';' && !o.PathParameters:
+			return refuse("has a semicolon, at which some end a segment: see Options.PathParameters")
+		}
+	}
+	return nil
+}
+
+// escaped returns the value of the escape that a text begins with.
+func escaped(s string) (value byte, ok bool) {
+	if len(s) < 3 {
+		return 0, false
+	}
+	for _, c := range []byte(s[1:3]) {
+		value <<= 4
+		switch {
+		case '0' <= c && c <= '9':
+			value |= c - '0'
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			value |= c | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+	}
+	return value, true
+}
+
+// resolve removes empty segments, and resolves those of dots, also escaped ones.
+func resolve(path string) string {
+	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") && !strings.Contains(path, "/%2") {
+		return path
+	}
+	var kept []string
+	segments := strings.Split(path[1:], "/")
+	last := ""
+	for _, s := range segments {
+		switch last = unescapedDots(s); last {
+		case "", ".":
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		default:
+			kept = append(kept, s)
+		}
+	}
+	resolved := "/" + strings.Join(kept, "/")
+	if (last == "" || last == "." || last == "..") && len(kept) > 0 {
+		resolved += "/"
+	}
+	return resolved
+}
+
+// unescapedDots returns a segment with its dots.
+func unescapedDots(s string) string {
+	if len(s) > 6 || !strings.Contains(s, "%2") { // two dots take six characters
+		return s
+	}
+	return strings.NewReplacer("%2e", ".", "%2E", ".").Replace(s)
+}
