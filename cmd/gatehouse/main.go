@@ -7,6 +7,7 @@
 //
 //	check    every mistake in files of rules
 //	explain  which rules a request meets, with which keys, and what it is answered
+//	serve    the rules of a file for everything behind a proxy
 //	peek     what is left of a limit, who holds a lock, whether an actor is banned
 //	reset    forget what an actor has used
 //	tally    the votes of a poll
@@ -27,7 +28,7 @@
 //	2  it could not be done: wrong flags, no such file, no Redis, a change that was not confirmed, an
 //	   interruption
 //
-// The packages explain, operate, replay, attack and doctor have the subcommands. They share rules (files of
+// The packages explain, serve, operate, replay, attack and doctor have the subcommands. They share rules (files of
 // rules), connect (Redis) and cli (the command line, and output), and nothing else.
 package main
 
@@ -38,9 +39,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/explain"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/operate"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/replay"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/serve"
 )
 
-var commands = []cli.Command{explain.Check, explain.Command, operate.Peek, operate.Reset, operate.Tally,
+var commands = []cli.Command{explain.Check, explain.Command, serve.Command, operate.Peek, operate.Reset, operate.Tally,
 	operate.Sale, operate.Control, replay.Command, attack.Command, doctor.Command, version}
 
 func main() { cli.Main(commands) }

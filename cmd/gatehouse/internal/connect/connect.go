@@ -40,21 +40,11 @@ func (f *Redis) Register(fs *flag.FlagSet) {
 // Connect makes a client, asks whether there is a Redis, and makes an engine. The caller closes the client.
 // Errors name the address and the cause, and never the URL, which may contain a password.
 func (f *Redis) Connect(ctx context.Context, e *cli.Env) (*core.Engine, redis.UniversalClient, error) {
-	if f.URL == "" {
-		f.URL = e.Getenv("REDIS_URL")
-	}
-	switch {
-	case f.URL == "":
-		return nil, nil, cli.Usagef("no Redis is named: pass -redis redis://127.0.0.1:6379, or set REDIS_URL")
-	case f.Timeout <= 0:
-		return nil, nil, cli.Usagef("-timeout is %v: it must be more than 0", f.Timeout)
-	}
-	rdb, address, err := f.client()
-	f.Address = address
+	rdb, address, err := f.Client(e)
 	if err != nil {
-		return nil, nil, cli.Usagef("-redis or REDIS_URL is not the URL of a Redis (%w): "+
-			"write it as redis://user:password@127.0.0.1:6379/0", withoutURL(err))
+		return nil, nil, err
 	}
+	f.Address = address
 	if f.Looks {
 		rdb.AddHook(Hook(onlyRead))
 	}
@@ -77,6 +67,24 @@ func (f *Redis) Connect(ctx context.Context, e *cli.Env) (*core.Engine, redis.Un
 		return nil, nil, err
 	}
 	return engine, rdb, nil
+}
+
+// Client makes the client that the flags ask for, and returns its address. It sends nothing.
+func (f *Redis) Client(e *cli.Env) (rdb redis.UniversalClient, address string, err error) {
+	if f.URL == "" {
+		f.URL = e.Getenv("REDIS_URL")
+	}
+	switch {
+	case f.URL == "":
+		return nil, "", cli.Usagef("no Redis is named: pass -redis redis://127.0.0.1:6379, or set REDIS_URL")
+	case f.Timeout <= 0:
+		return nil, "", cli.Usagef("-timeout is %v: it must be more than 0", f.Timeout)
+	}
+	if rdb, address, err = f.client(); err != nil {
+		return nil, "", cli.Usagef("-redis or REDIS_URL is not the URL of a Redis (%w): "+
+			"write it as redis://user:password@127.0.0.1:6379/0", withoutURL(err))
+	}
+	return rdb, address, nil
 }
 
 // NewEngine makes an engine that waits for Redis and remembers nothing. It logs errors to slog.Default, which

@@ -63,8 +63,13 @@ func Cost(units int64) func(*keyfuncs.Request) (int64, error) {
 func Load(file string, options []config.Option) (*config.Config, error) {
 	cfg, err := config.Load(file, options...)
 	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
-		return nil, fmt.Errorf("%v (gatehouse check shows all of %s)", mistakes.Mistakes[0],
-			cli.Count(len(mistakes.Mistakes), "mistake"))
+		return nil, First(mistakes)
 	}
 	return cfg, err
+}
+
+// First returns the first mistake of a file as an error.
+func First(of *config.Error) error {
+	return fmt.Errorf("%v (gatehouse check shows all of %s)", of.Mistakes[0],
+		cli.Count(len(of.Mistakes), "mistake"))
 }

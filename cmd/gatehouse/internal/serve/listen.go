@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/ops/config"
+	"github.com/gatehouse-go/gatehouse/ops/operator"
+)
+
+// firstSocket is the first file descriptor that systemd passes (sd_listen_fds).
+const firstSocket = 3
+
+// listener listens where the proxy asks.
+func (s *server) listener() (net.Listener, error) {
+	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") != "" {
+		if n := os.Getenv("LISTEN_FDS"); n != "1" {
+			return nil, fmt.Errorf("systemd passes %s sockets: want one ListenStream", n)
+		}
+		f := os.NewFile(firstSocket, "systemd")
+		defer func() { _ = f.Close() }() // the listener has a copy
+		return net.FileListener(f)
+	}
+	path, unix := strings.CutPrefix(s.listen, "unix:")
+	if !unix {
+		return net.Listen("tcp", s.listen)
+	}
+	return listenUnix(path, s.mode)
+}
+
+// listenUnix listens at a path. It takes the place of a socket that is there: while one process follows
+// another, there is always one that answers.
+func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%s is there and no socket: name another path with -listen", path)
+	}
+	made := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // by then it may be that of the next process
+	if err = os.Chmod(made, mode); err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		_, _ = os.Remove(made), l.Close()
+		return nil, err
+	}
+	return named{l, path}, nil
+}
+
+// named is a listener with the path that it has now.
+type named struct {
+	net.Listener
+	path string
+}
+
+func (n named) Addr() net.Addr { return &net.UnixAddr{Name: n.path, Net: "unix"} }
+
+// notify tells systemd, if that wants to know (sd_notify).
+func (s *server) notify(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		_ = conn.Close()
+	}
+	if err != nil {
+		s.log.Warn("systemd does not hear of the state", "state", state, "err", err)
+	}
+}
+
+// listenOperator serves the operator's pages and the metrics. Nobody logs in, so it is for this machine only.
+func (s *server) listenOperator(live *config.Live, ended chan<- error) (*http.Server, error) {
+	if host, _, err := net.SplitHostPort(s.operator); err != nil || !isLoopback(host) {
+		return nil, cli.Usagef("-operator is %q: name a loopback address with a port, such as 127.0.0.1:9100, since "+
+			"nobody logs in there", s.operator)
+	}
+	l, err := net.Listen("tcp", s.operator)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", s.metrics.write)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		operator.New(operator.Options{Rules: live.Set().AllRules(), Figures: s.figures,
+			Authorize: func(r *keyfuncs.Request, _ operator.Action) (string, error) {
+				return "somebody at " + r.RemoteAddr, nil
+			}}).ServeHTTP(w, r)
+	})
+	s.log.Info("the operator's pages", "url", "http://"+l.Addr().String()+"/")
+	return s.start(l, onlyHere(mux), ended), nil
+}
+
+// onlyHere refuses requests by another name: a page of somebody else's, whose name leads to this machine.
+func onlyHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if !isLoopback(host) {
+			http.Error(w, "Ask by a loopback address.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}

@@ -1,0 +1,237 @@
+// Package serve has the command serve: the rules of a file, for a proxy that asks before it passes a request
+// on.
+package serve
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/connect"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/rules"
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/embedded"
+	"github.com/gatehouse-go/gatehouse/ops/config"
+	"github.com/gatehouse-go/gatehouse/ops/gateway"
+	"github.com/gatehouse-go/gatehouse/ops/operator"
+)
+
+// Command is the command serve.
+var Command = cli.Command{Name: "serve", Args: "-rules FILE -from PROXY [flags]",
+	Does: "the rules of a file for everything behind a proxy", Run: serve}
+
+// grace is how long requests may take that are under way at the end.
+const grace = 10 * time.Second
+
+// server is the command at work.
+type server struct {
+	connect.Redis
+	file, listen, operator string
+	mode                   os.FileMode
+	embedded, dry          bool
+	options                gateway.Options
+
+	log     *slog.Logger
+	figures *operator.Figures
+	metrics *metrics
+}
+
+func serve(ctx context.Context, e *cli.Env) error {
+	s := &server{mode: 0o660, figures: new(operator.Figures), metrics: newMetrics()}
+	s.register(e.Flags)
+	operands, err := e.Operands()
+	switch {
+	case err != nil:
+		return err
+	case len(operands) > 0:
+		return cli.Usagef("%q is no flag: the file is named with -rules", operands[0])
+	case s.file == "":
+		return cli.Usagef("-rules is missing: name the file of rules")
+	case s.options.From == 0:
+		return cli.Usagef("-from is missing: name the proxy, such as nginx")
+	}
+	if s.dry {
+		return s.check(e)
+	}
+	s.log = slog.New(slog.NewTextHandler(e.Errs, nil))
+	if e.JSON {
+		s.log = slog.New(slog.NewJSONHandler(e.Errs, nil))
+	}
+	rdb, address, err := s.client(e)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }() // nobody uses it any longer
+	var gate *core.Engine
+	if err := cli.Caught(func() {
+		gate = core.New(rdb, core.WithPrefix(s.Prefix), core.WithLogger(s.log),
+			core.WithObserver(core.Observers(s.figures, s.metrics)))
+	}); err != nil {
+		return err
+	}
+	live, err := config.Watch(ctx, gate, s.file, s.forGateway())
+	if err != nil {
+		return mistaken(err)
+	}
+	if err := gate.Preload(ctx); err != nil {
+		s.log.Warn("Redis cannot be used yet: until then the policies of the rules hold", "err", err)
+	}
+	return s.run(ctx, live, address)
+}
+
+func (s *server) register(fs *flag.FlagSet) {
+	s.Redis.Register(fs)
+	s.options.Users = map[string]string{}
+	fs.StringVar(&s.file, "rules", "", "the `file` of rules, with routes; it is followed, and read at SIGHUP")
+	fs.Func("from", "the `proxy`: nginx, traefik, caddy, haproxy or envoy", func(name string) (err error) {
+		s.options.From, err = gateway.ParseFrom(name)
+		return err
+	})
+	fs.StringVar(&s.listen, "listen", "unix:/run/gatehouse.sock",
+		"where the proxy asks: unix:`PATH`, or HOST:PORT; a socket of systemd takes its place")
+	fs.Func("socket-mode", "who may ask at a Unix socket, by its `mode` (default 0660)", func(text string) error {
+		mode, err := strconv.ParseUint(text, 8, 9)
+		s.mode = os.FileMode(mode)
+		return err
+	})
+	fs.Func("proxies", "a `prefix` from which the proxy may ask on TCP (default loopback); may be repeated",
+		func(text string) error {
+			prefix, err := netip.ParsePrefix(text)
+			if addr, other := netip.ParseAddr(text); other == nil {
+				prefix, err = addr.Prefix(addr.BitLen())
+			}
+			s.options.Proxies = append(s.options.Proxies, prefix)
+			return err
+		})
+	fs.Func("user", "the field in which the proxy sends what its login knows, such as `uid=X-User`; may be repeated",
+		func(text string) error {
+			name, field, ok := strings.Cut(text, "=")
+			if !ok || name == "" || field == "" {
+				return errors.New("write it as NAME=FIELD")
+			}
+			s.options.Users[name] = field
+			return nil
+		})
+	fs.BoolVar(&s.options.EncodedSlashes, "encoded-slashes", false, "let paths with %2F pass: see gateway.Options")
+	fs.BoolVar(&s.options.PathParameters, "path-parameters", false, "let paths with a semicolon pass")
+	fs.BoolVar(&s.options.FoldPath, "fold-path", false, "the application routes without regard to case")
+	fs.BoolVar(&s.embedded, "embedded", false, "a Redis inside the process: its counts end with it")
+	fs.StringVar(&s.operator, "operator", "",
+		"a loopback `address` for /metrics and the operator's pages, such as 127.0.0.1:9100")
+	fs.BoolVar(&s.dry, "check", false, "only check the file")
+}
+
+// forGateway is how the file is read.
+func (s *server) forGateway() config.Option {
+	users := make([]string, 0, len(s.options.Users))
+	for name := range s.options.Users {
+		users = append(users, name)
+	}
+	return config.ForGateway(users...)
+}
+
+// check says whether the file can be served.
+func (s *server) check(e *cli.Env) error {
+	cfg, err := config.Load(s.file, s.forGateway())
+	if err != nil {
+		return mistaken(err)
+	}
+	if !cfg.Whole() {
+		return fmt.Errorf(`%s has no last line "...", so it may have been cut: add the line`, s.file)
+	}
+	result := map[string]any{"file": s.file, "routes": cfg.Routes()}
+	return e.Write(result, func(w *strings.Builder) {
+		fmt.Fprintf(w, "%s: ok, with %s for %v\n", s.file, cli.Count(len(cfg.Routes()), "route"), s.options.From)
+	})
+}
+
+// mistaken makes the error of a file one of the command.
+func mistaken(err error) error {
+	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
+		return rules.First(mistakes)
+	}
+	return err
+}
+
+// client makes the client of the Redis that the flags name. It sends nothing: the command starts while Redis
+// is away.
+func (s *server) client(e *cli.Env) (rdb redis.UniversalClient, address string, err error) {
+	if !s.embedded {
+		return s.Client(e)
+	}
+	client, inside, err := embedded.Connect("")
+	if err != nil {
+		return nil, "", err
+	}
+	s.log.Warn("a Redis runs inside this process: no other process shares its counts, and they end with it")
+	return client, inside.Addr(), nil
+}
+
+// run serves until the context ends, and then lets the requests under way end.
+func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (err error) {
+	var h http.Handler
+	if err := cli.Caught(func() { h = gateway.Handler(live, s.options) }); err != nil {
+		return err
+	}
+	l, err := s.listener()
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 2)
+	servers := []*http.Server{s.start(l, h, ended)}
+	if s.operator != "" {
+		pages, err := s.listenOperator(live, ended)
+		if err != nil {
+			_ = l.Close()
+			return err
+		}
+		servers = append(servers, pages)
+	}
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
+	s.log.Info("the gateway is ready", "from", s.options.From.String(), "listen", l.Addr().String(), "redis", redisAt,
+		"rules", s.file)
+	s.notify("READY=1")
+	for err == nil && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-hangUp:
+			_ = live.Reload() // the logger has its error
+		case err = <-ended:
+		}
+	}
+	s.notify("STOPPING=1")
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	for _, server := range servers {
+		err = errors.Join(err, server.Shutdown(end))
+	}
+	return errors.Join(err, core.Drain(end))
+}
+
+// start serves a listener. An error that ends it is sent.
+func (s *server) start(l net.Listener, h http.Handler, ended chan<- error) *http.Server {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			ended <- err
+		}
+	}()
+	return server
+}

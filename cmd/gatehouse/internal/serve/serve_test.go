@@ -1,0 +1,345 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/serve"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, serve.Command) }
+
+const rules = `
+guards:
+  site: {fixed_window: {limits: "100000/h"}}
+rules:
+  site:
+    - {guard: site, who: {ip: {trust_unix_socket: true}}}
+routes:
+  /: site
+...
+`
+
+// lines is what a process writes.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// running is the command as a process.
+type running struct {
+	*exec.Cmd
+	errs  lines
+	ended chan error
+}
+
+// folder returns a folder with a file of rules, whose path is short enough for sockets.
+func folder(t *testing.T) (dir, file string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file = filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, file
+}
+
+// start starts the command, and waits until it is ready.
+func start(t *testing.T, environ []string, args ...string) *running {
+	t.Helper()
+	r := &running{Cmd: clitest.Process(t, environ, append([]string{"serve", "-from", "nginx"}, args...)...),
+		ended: make(chan error, 1)}
+	r.run(t)
+	return r
+}
+
+func (r *running) run(t *testing.T) {
+	t.Helper()
+	r.Stderr = &r.errs
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.ended <- r.Wait() }()
+	t.Cleanup(func() { _ = r.Process.Kill() })
+	redistest.Eventually(t, 30*time.Second, func() bool { return strings.Contains(r.errs.String(), "is ready") },
+		"it does not start")
+}
+
+// stop ends the process, and wants exit code 0.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("%v: %s", err, r.errs.String())
+	}
+}
+
+// client returns a client for a Unix socket.
+func client(path string) *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
+}
+
+// ask asks as nginx does, and returns the status and the field RateLimit.
+func ask(c *http.Client) (status int, limit string, err error) {
+	r, err := http.NewRequest(http.MethodGet, "http://gatehouse/check", nil)
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("X-Original-Method", "GET")
+	r.Header.Set("X-Original-URI", "/")
+	r.Header.Set("X-Forwarded-For", "203.0.113.7")
+	resp, err := c.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, resp.Header.Get("Ratelimit"), errors.Join(err, resp.Body.Close())
+}
+
+func wantLeft(t *testing.T, c *http.Client, left int) {
+	t.Helper()
+	status, limit, err := ask(c)
+	if err != nil || status != http.StatusNoContent || !strings.HasPrefix(limit, fmt.Sprintf(`"site";r=%d;`, left)) {
+		t.Errorf("%d %s %v: want %d left", status, limit, err, left)
+	}
+}
+
+// TestServeOnRedis: two processes count together, the file is followed, and the operator sees it.
+func TestServeOnRedis(t *testing.T) {
+	dir, file := folder(t)
+	environ := []string{"REDIS_URL=redis://" + redistest.StartServer(t).Addr()}
+	var clients []*http.Client
+	var all []*running
+	for i := range 2 {
+		socket := filepath.Join(dir, fmt.Sprint(i))
+		all = append(all, start(t, environ, "-rules", file, "-listen", "unix:"+socket, "-operator", "127.0.0.1:0"))
+		info, err := os.Stat(socket)
+		if err != nil || info.Mode().Perm() != 0o660 {
+			t.Errorf("%v, %v: want mode 0660", info, err)
+		}
+		clients = append(clients, client(socket))
+	}
+	wantLeft(t, clients[0], 99_999)
+	wantLeft(t, clients[1], 99_998)
+
+	if err := os.WriteFile(file, []byte(strings.Replace(rules, "100000", "50", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := all[0].Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		_, limit, _ := ask(clients[0])
+		return regexp.MustCompile(`r=[0-4]?\d;`).MatchString(limit)
+	}, "the file is not read")
+
+	pages := regexp.MustCompile(`url=(http://127[^ \n]+)`).FindStringSubmatch(all[0].errs.String())
+	if pages == nil {
+		t.Fatal(all[0].errs.String())
+	}
+	for host, want := range map[string]int{"": 200, "evil.example": 403, "localhost": 200} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, pages[1]+"metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || want == 200 &&
+			!strings.Contains(string(body), `gatehouse_decisions_total{guard="site",reason="ok",source="redis"}`) {
+			t.Errorf("by the name %q: %d %s", host, resp.StatusCode, body)
+		}
+	}
+	for _, r := range all {
+		r.stop(t)
+	}
+}
+
+// TestOneProcessAfterTheOther: while one takes the other's place, no question is lost.
+//
+// Promise (Gateway): At a deployment, a reload and SIGTERM no request is lost.
+func TestOneProcessAfterTheOther(t *testing.T) {
+	dir, file := folder(t)
+	socket := filepath.Join(dir, "gatehouse.sock")
+	environ := []string{"REDIS_URL=redis://" + redistest.StartServer(t).Addr()}
+	former := start(t, environ, "-rules", file, "-listen", "unix:"+socket)
+	over := make(chan struct{})
+	var all sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		all.Go(func() {
+			c := client(socket)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if status, _, err := ask(c); err != nil || status != http.StatusNoContent {
+					t.Errorf("%d, %v", status, err)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		next := start(t, environ, "-rules", file, "-listen", "unix:"+socket)
+		former.stop(t)
+		before := asked.Load()
+		redistest.Eventually(t, 20*time.Second, func() bool { return asked.Load() > before+100 }, "nobody answers")
+		former = next
+	}
+	close(over)
+	all.Wait()
+	former.stop(t)
+}
+
+// TestServeWithoutRedis: inside the process, and while Redis is away.
+func TestServeWithoutRedis(t *testing.T) {
+	dir, file := folder(t)
+	socket := filepath.Join(dir, "a")
+	inside := start(t, nil, "-rules", file, "-listen", "unix:"+socket, "-embedded", "-socket-mode", "0600")
+	wantLeft(t, client(socket), 99_999)
+	if !strings.Contains(inside.errs.String(), "no other process shares its counts") {
+		t.Error(inside.errs.String())
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	inside.stop(t)
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	nobody := l.Addr().String()
+	_ = l.Close()
+	away := start(t, []string{"REDIS_URL=redis://" + nobody}, "-rules", file, "-listen", "unix:"+socket)
+	wantLeft(t, client(socket), 99_999) // by the local limit
+	away.stop(t)
+}
+
+// TestServeUnderSystemd: a socket that it passes, and its notification.
+func TestServeUnderSystemd(t *testing.T) {
+	dir, file := folder(t)
+	socket := filepath.Join(dir, "passed")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notified, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = notified.Close() }()
+	heard := func(want string) {
+		t.Helper()
+		_ = notified.SetReadDeadline(time.Now().Add(30 * time.Second))
+		b := make([]byte, 100)
+		if n, err := notified.Read(b); string(b[:n]) != want {
+			t.Errorf("%q, %v: want %s", b[:n], err, want)
+		}
+	}
+	child := clitest.Process(t, nil)
+	r := &running{Cmd: exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`,
+		child.Path, "serve", "-from", "nginx", "-embedded", "-rules", file), ended: make(chan error, 1)}
+	r.Env = append(child.Env, "NOTIFY_SOCKET="+notified.LocalAddr().String())
+	r.ExtraFiles = []*os.File{passed}
+	r.run(t)
+	heard("READY=1")
+	wantLeft(t, client(socket), 99_999)
+	r.stop(t)
+	heard("STOPPING=1")
+	if _, err := os.Stat(socket); err != nil {
+		t.Errorf("%v: the socket is systemd's", err)
+	}
+}
+
+// TestMistakesOfServe: what is said, with exit code 2.
+func TestMistakesOfServe(t *testing.T) {
+	dir, file := folder(t)
+	bad := filepath.Join(dir, "bad.yaml")
+	noEnd := filepath.Join(dir, "cut.yaml")
+	for path, text := range map[string]string{bad: strings.Replace(rules, "/: site", "/: sight", 1),
+		noEnd: strings.Replace(rules, "...", "", 1)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const at = "unix:/nowhere/gatehouse.sock"
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no file":          {[]string{"-from", "nginx"}, "-rules is missing"},
+		"no proxy":         {[]string{"-rules", file}, "-from is missing"},
+		"an unknown proxy": {[]string{"-rules", file, "-from", "apache"}, "use nginx, traefik, caddy, haproxy, envoy"},
+		"no Redis":         {[]string{"-rules", file, "-from", "nginx"}, "no Redis is named"},
+		"a bad file":       {[]string{"-rules", bad, "-from", "nginx", "-embedded"}, `unknown list of rules "sight"`},
+		"a cut file":       {[]string{"-rules", noEnd, "-from", "nginx", "-check"}, `no last line "..."`},
+		"a bad file, dry":  {[]string{"-rules", bad, "-from", "nginx", "-check"}, `unknown list of rules "sight"`},
+		"no folder":        {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", at}, "no such file or directory"},
+		"no socket":        {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", "unix:" + file}, "is there and no socket"},
+		"a bad prefix":     {[]string{"-rules", file, "-from", "nginx", "-proxies", "10.0.0.0/33"}, "prefix length out of range"},
+		"a bad user":       {[]string{"-rules", file, "-from", "nginx", "-user", "uid"}, "write it as NAME=FIELD"},
+		"a public page": {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", "127.0.0.1:0", "-operator", ":9100"},
+			"name a loopback address"},
+		"an operand": {[]string{file, "-from", "nginx"}, "the file is named with -rules"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := clitest.Run(t, nil, "", append([]string{"serve"}, c.args...)...)
+			if a.Code != 2 || !strings.Contains(a.Errs, c.want) {
+				t.Errorf("exit code %d, %s: want %s", a.Code, a.Errs, c.want)
+			}
+		})
+	}
+	clitest.Run(t, nil, "", "serve", "-rules", file, "-from", "caddy", "-check").Want(t, 0, "ok, with 1 route for caddy", "")
+}
