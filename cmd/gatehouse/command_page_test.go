@@ -126,7 +126,8 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 	wrong := strings.NewReplacer("guard: site", "guard: sight", "what: {param: sku}, ", "").Replace(rules[1])
 	routes := strings.Replace(rules[1], "...", "routes:\n  /api/: api\n...", 1)
 	routes = strings.Replace(routes, "rules:\n", "rules:\n  api:\n    - {guard: site, who: address}\n", 1)
-	for name, text := range map[string]string{"rules.yaml": rules[1], "wrong.yaml": wrong, "routes.yaml": routes} {
+	for name, text := range map[string]string{"rules.yaml": rules[1], "wrong.yaml": wrong,
+		"routes.yaml": routes} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,8 @@
 //	2  it could not be done: wrong flags, no such file, no Redis, a change that was not confirmed, an
 //	   interruption
 //
-// The packages explain, serve, operate, replay, attack and doctor have the subcommands. They share rules (files of
-// rules), connect (Redis) and cli (the command line, and output), and nothing else.
+// The packages explain, serve, operate, replay, attack and doctor have the subcommands. They share rules
+// (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
 package main
 
 import (
@@ -42,7 +42,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/serve"
 )
 
-var commands = []cli.Command{explain.Check, explain.Command, serve.Command, operate.Peek, operate.Reset, operate.Tally,
+var commands = []cli.Command{explain.Check, explain.Command, serve.Command, operate.Peek, operate.Reset,
+	operate.Tally,
 	operate.Sale, operate.Control, replay.Command, attack.Command, doctor.Command, version}
 
 func main() { cli.Main(commands) }

@@ -60,14 +60,15 @@ func (g *gateway) refuse(w http.ResponseWriter, a *answer) {
 		return
 	case g.dialect.reads:
 		h.Set(statusField, strconv.Itoa(a.status))
-	case a.status < http.StatusMultipleChoices: // such as the page of a waiting room: the proxy would let it pass
+	case a.status < http.StatusMultipleChoices: // such as the page of a waiting room: it would let pass
 		a.status = http.StatusServiceUnavailable
 	}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body.Bytes()) // the proxy may have gone
 }
 
-// copyFields copies the fields of an answer. Lists become one field: nginx before 1.23 passes on the first one.
+// copyFields copies the fields of an answer. Lists become one field: nginx before 1.23 passes on the first
+// one.
 func copyFields(to, from http.Header) {
 	for name, values := range from {
 		if len(values) > 1 && (name == "Ratelimit" || name == "Ratelimit-Policy") {

@@ -45,7 +45,8 @@ type dialect struct {
 	method, target, host string
 	// allowed is the status that lets a request pass.
 	allowed int
-	// encloses: the proxy shows no answer of ours, so a refusal is enclosed in a field, and fetched at RefusalPath.
+	// encloses: the proxy shows no answer of ours, so a refusal is enclosed in a field, and fetched at
+	// RefusalPath.
 	encloses bool
 	// reads: the proxy refuses by [statusField], so a refusal may have any status.
 	reads bool

@@ -43,12 +43,12 @@ type Options struct {
 // for concurrent use.
 //
 // At [CheckPath] it answers whether a request may pass: 204, or 200 to Envoy. A refusal is the answer that
-// clients get, with its status, fields and body. nginx shows no such answer: it is told 403, with the status in
-// the field Gatehouse-Status and all of it in Gatehouse-Refusal, and fetches it at [RefusalPath]. At /healthz it
-// answers 200.
+// clients get, with its status, fields and body. nginx shows no such answer: it is told 403, with the status
+// in the field Gatehouse-Status and all of it in Gatehouse-Refusal, and fetches it at [RefusalPath]. At
+// /healthz it answers 200.
 //
-// A request that is not from the proxy is answered with 403, and one that lacks what the proxy has to send with
-// 500: the proxy's configuration is wrong then. Both are logged once a minute.
+// A request that is not from the proxy is answered with 403, and one that lacks what the proxy has to send
+// with 500: the proxy's configuration is wrong then. Both are logged once a minute.
 func Handler(live *config.Live, o Options) http.Handler {
 	if o.From == 0 || int(o.From) >= len(dialects) {
 		panic("gateway: Options.From is missing: name the proxy, such as gateway.Nginx")
@@ -129,7 +129,8 @@ func (g *gateway) logger() *slog.Logger { return g.live.Engine().Logger() }
 func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
 	asked, lacks := g.asked(r)
 	if lacks != "" {
-		g.warn(r, "the proxy does not send what it has to: compare its configuration with the guide", "lacks", lacks)
+		g.warn(r, "the proxy does not send what it has to: compare its configuration with the guide", "lacks",
+			lacks)
 		http.Error(w, "The proxy does not send "+lacks+".", http.StatusInternalServerError)
 		return
 	}
@@ -162,7 +163,8 @@ func pass(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// asked makes the request that the proxy asks about, all but its URL. lacks names what the proxy has not sent.
+// asked makes the request that the proxy asks about, all but its URL. lacks names what the proxy has not
+// sent.
 func (g *gateway) asked(r *http.Request) (asked *http.Request, lacks string) {
 	d := g.dialect
 	asked = new(http.Request)

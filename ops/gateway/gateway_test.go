@@ -46,7 +46,9 @@ routes:
 `
 
 // watch follows a file with these contents on an engine.
-func watch(t *testing.T, gate *core.Engine, contents string) (live *config.Live, write func(contents string)) {
+func watch(
+	t *testing.T, gate *core.Engine, contents string,
+) (live *config.Live, write func(contents string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write = func(contents string) {

@@ -80,7 +80,8 @@ var configurations = []configured{
 		if os.Getuid() == 0 {
 			user = "user root;\n" // as which the sockets are made
 		}
-		conf := user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\nclient_max_body_size 0;\n" +
+		conf := user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\n" +
+			"access_log off;\nclient_max_body_size 0;\n" +
 			temp + blocks(t, "nginx")[0] + "}\n"
 		return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c",
 			write(t, dir, "nginx.conf", replace.Replace(conf))}
@@ -181,18 +182,21 @@ func (p *real) run(t *testing.T, c configured, args []string) bool {
 			t.Logf("%s: %s", c.program, out.String())
 		}
 	})
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	answers := false
+	redistest.Eventually(t, time.Minute, func() bool {
 		select {
 		case <-ended:
 			t.Logf("%s ended: %s", c.program, out.String())
-			return false
+			return true
 		default:
 		}
-		if conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://")); err == nil {
-			return conn.Close() == nil
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if answers = err == nil; answers {
+			_ = conn.Close()
 		}
-	}
-	return false
+		return answers
+	}, "the proxy does not answer")
+	return answers
 }
 
 // raw sends a request line and fields as they are, and returns the answer.
@@ -273,8 +277,8 @@ func TestForgedFieldsThroughRealProxies(t *testing.T) {
 			t.Errorf("%d requests reached the application: want 2", n)
 		}
 		for _, target := range []string{"/check", "/refusal", "/gatehouse-check", "/healthz"} { // paths of a client
-			if resp := p.raw(t, "POST", target, "Gatehouse-Refusal", "eyJzIjoyMDAsImgiOnt9LCJiIjoiIn0"); resp.StatusCode !=
-				http.StatusOK && resp.StatusCode != http.StatusNotFound {
+			resp := p.raw(t, "POST", target, "Gatehouse-Refusal", "eyJzIjoyMDAsImgiOnt9LCJiIjoiIn0")
+			if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
 				t.Errorf("%s: %s", target, resp.Status)
 			}
 		}
@@ -438,8 +442,9 @@ func TestAGatewayThatIsAway(t *testing.T) {
 		close(released)
 		_ = p.gateway.Close()
 		p.serve(t, h)
-		redistest.Eventually(t, 20*time.Second, func() bool { return p.raw(t, "GET", "/").StatusCode == http.StatusOK },
-			"it does not go on")
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			return p.raw(t, "GET", "/").StatusCode == http.StatusOK
+		}, "it does not go on")
 	})
 }
 

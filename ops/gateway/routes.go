@@ -74,8 +74,7 @@ func isWhole(pattern, path string) bool {
 	if pattern == "" || strings.HasSuffix(pattern, "...}") {
 		return false
 	}
-	own := pattern[strings.Index(pattern, "/"):]
-	return !strings.HasSuffix(own, "/") || strings.Count(own, "/") == strings.Count(path, "/")
+	return !strings.HasSuffix(pattern, "/") || strings.Count(pattern, "/") == strings.Count(path, "/")
 }
 
 // otherEnd returns the request with a slash at the end of its path, or without one. It is nil for the root.

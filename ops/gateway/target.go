@@ -43,37 +43,31 @@ func unambiguous(path string, o *Options) error {
 	refuse := func(why string) error { return fmt.Errorf("the path %.100q %s", path, why) }
 	for i := 0; i < len(path); i++ {
 		c := path[i]
-		if c == '%' {
+		escape := c == '%'
+		if escape {
 			value, ok := escaped(path[i:])
 			if !ok {
 				return refuse("has a % that is no escape")
 			}
-			i += 2
-			switch {
-			case value == '/' && !o.EncodedSlashes:
-				return refuse("has an encoded slash, which some read as a slash: see Options.EncodedSlashes")
-			case value == '\\':
-				return refuse("has an encoded backslash, which some read as a slash")
-			case value == ';' && !o.PathParameters:
-				return refuse("has an encoded semicolon: see Options.PathParameters")
-			case value < ' ' || value == 0x7f:
-				return refuse("has an encoded control character")
-			}
-			continue
+			c, i = value, i+2
 		}
 		switch {
-		case c <= ' ' || c == 0x7f:
+		case isControl(c), c == ' ' && !escape:
 			return refuse("has a control character or a space")
 		case c == '\\':
 			return refuse("has a backslash, which some read as a slash")
-		case c == '#':
+		case c == '#' && !escape:
 			return refuse("has a #, at which some end the path")
+		case c == '/' && escape && !o.EncodedSlashes:
+			return refuse("has an encoded slash, which some read as a slash: see Options.EncodedSlashes")
 		case c == ';' && !o.PathParameters:
 			return refuse("has a semicolon, at which some end a segment: see Options.PathParameters")
 		}
 	}
 	return nil
 }
+
+func isControl(c byte) bool { return c < ' ' || c == 0x7f }
 
 // escaped returns the value of the escape that a text begins with.
 func escaped(s string) (value byte, ok bool) {

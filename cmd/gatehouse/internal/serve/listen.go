@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +21,7 @@ import (
 const firstSocket = 3
 
 // listener listens where the proxy asks.
-func (s *server) listener() (net.Listener, error) {
+func (s *server) listener(ctx context.Context) (net.Listener, error) {
 	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") != "" {
 		if n := os.Getenv("LISTEN_FDS"); n != "1" {
 			return nil, fmt.Errorf("systemd passes %s sockets: want one ListenStream", n)
@@ -31,7 +32,7 @@ func (s *server) listener() (net.Listener, error) {
 	}
 	path, unix := strings.CutPrefix(s.listen, "unix:")
 	if !unix {
-		return net.Listen("tcp", s.listen)
+		return new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	}
 	return listenUnix(path, s.mode)
 }
@@ -89,12 +90,14 @@ func (s *server) notify(state string) {
 }
 
 // listenOperator serves the operator's pages and the metrics. Nobody logs in, so it is for this machine only.
-func (s *server) listenOperator(live *config.Live, ended chan<- error) (*http.Server, error) {
+func (s *server) listenOperator(
+	ctx context.Context, live *config.Live, ended chan<- error,
+) (*http.Server, error) {
 	if host, _, err := net.SplitHostPort(s.operator); err != nil || !isLoopback(host) {
-		return nil, cli.Usagef("-operator is %q: name a loopback address with a port, such as 127.0.0.1:9100, since "+
-			"nobody logs in there", s.operator)
+		return nil, cli.Usagef("-operator is %q: name a loopback address with a port, such as 127.0.0.1:9100, "+
+			"since nobody logs in there", s.operator)
 	}
-	l, err := net.Listen("tcp", s.operator)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.operator)
 	if err != nil {
 		return nil, err
 	}

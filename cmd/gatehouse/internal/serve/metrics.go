@@ -40,7 +40,8 @@ func (m *metrics) Observe(_ context.Context, e core.Event) {
 	case e.Err != nil:
 		m.add(1, "gatehouse_errors_total", "guard", e.Guard, "op", e.Op, "kind", e.ErrorKind())
 	case e.Decided():
-		m.add(1, "gatehouse_decisions_total", "guard", e.Guard, "reason", string(e.Decision.Reason), "source", e.Source())
+		m.add(1, "gatehouse_decisions_total", "guard", e.Guard, "reason", string(e.Decision.Reason),
+			"source", e.Source())
 	}
 }
 

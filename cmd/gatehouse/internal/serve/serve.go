@@ -94,7 +94,7 @@ func serve(ctx context.Context, e *cli.Env) error {
 }
 
 func (s *server) register(fs *flag.FlagSet) {
-	s.Redis.Register(fs)
+	s.Register(fs)
 	s.options.Users = map[string]string{}
 	fs.StringVar(&s.file, "rules", "", "the `file` of rules, with routes; it is followed, and read at SIGHUP")
 	fs.Func("from", "the `proxy`: nginx, traefik, caddy, haproxy or envoy", func(name string) (err error) {
@@ -126,7 +126,7 @@ func (s *server) register(fs *flag.FlagSet) {
 			s.options.Users[name] = field
 			return nil
 		})
-	fs.BoolVar(&s.options.EncodedSlashes, "encoded-slashes", false, "let paths with %2F pass: see gateway.Options")
+	fs.BoolVar(&s.options.EncodedSlashes, "encoded-slashes", false, "let paths with %2F pass")
 	fs.BoolVar(&s.options.PathParameters, "path-parameters", false, "let paths with a semicolon pass")
 	fs.BoolVar(&s.options.FoldPath, "fold-path", false, "the application routes without regard to case")
 	fs.BoolVar(&s.embedded, "embedded", false, "a Redis inside the process: its counts end with it")
@@ -187,14 +187,14 @@ func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (er
 	if err := cli.Caught(func() { h = gateway.Handler(live, s.options) }); err != nil {
 		return err
 	}
-	l, err := s.listener()
+	l, err := s.listener(ctx)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 2)
 	servers := []*http.Server{s.start(l, h, ended)}
 	if s.operator != "" {
-		pages, err := s.listenOperator(live, ended)
+		pages, err := s.listenOperator(ctx, live, ended)
 		if err != nil {
 			_ = l.Close()
 			return err
@@ -204,8 +204,8 @@ func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (er
 	hangUp := make(chan os.Signal, 1)
 	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
-	s.log.Info("the gateway is ready", "from", s.options.From.String(), "listen", l.Addr().String(), "redis", redisAt,
-		"rules", s.file)
+	s.log.Info("the gateway is ready", "from", s.options.From.String(), "listen", l.Addr().String(),
+		"redis", redisAt, "rules", s.file)
 	s.notify("READY=1")
 	for err == nil && ctx.Err() == nil {
 		select {

@@ -275,7 +275,8 @@ func TestServeUnderSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notified, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
+	at := &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"}
+	notified, err := net.ListenUnixgram("unixgram", at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,8 @@ func TestServeUnderSystemd(t *testing.T) {
 	child := clitest.Process(t, nil)
 	r := &running{Cmd: exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`,
 		child.Path, "serve", "-from", "nginx", "-embedded", "-rules", file), ended: make(chan error, 1)}
-	r.Env = append(child.Env, "NOTIFY_SOCKET="+notified.LocalAddr().String())
+	r.Env = append(r.Env, child.Env...)
+	r.Env = append(r.Env, "NOTIFY_SOCKET="+notified.LocalAddr().String())
 	r.ExtraFiles = []*os.File{passed}
 	r.run(t)
 	heard("READY=1")
@@ -341,5 +343,6 @@ func TestMistakesOfServe(t *testing.T) {
 			}
 		})
 	}
-	clitest.Run(t, nil, "", "serve", "-rules", file, "-from", "caddy", "-check").Want(t, 0, "ok, with 1 route for caddy", "")
+	clitest.Run(t, nil, "", "serve", "-rules", file, "-from", "caddy", "-check").Want(t, 0,
+		"ok, with 1 route for caddy", "")
 }

@@ -88,7 +88,8 @@ func (d *reader) readRoutes(root *yaml.Node, f *File) {
 // checkForGateway finds what a rule needs and a gateway does not see: the body of a request, and how it ends.
 func (d *reader) checkForGateway(f *File, r *Rule) {
 	for member, k := range map[string]key{"who": r.who, "what": r.what, "which": r.which, "id": r.id,
-		"origin": r.from, "headers": r.headers.partition, "deny": d.listKeys[r.Deny], "allow": d.listKeys[r.Allow]} {
+		"origin": r.from, "headers": r.headers.partition, "deny": d.listKeys[r.Deny],
+		"allow": d.listKeys[r.Allow]} {
 		if k.needs != "" {
 			d.mistakeIn(r, member, "a gateway cannot tell: %s", k.needs)
 		}
@@ -99,8 +100,8 @@ func (d *reader) checkForGateway(f *File, r *Rule) {
 		}
 	}
 	if r.counted != nil || len(r.failed) > 0 {
-		d.mistakeIn(r, "guard", "failed and counted depend on the answer of the application, which a gateway does not "+
-			"see: leave them out")
+		d.mistakeIn(r, "guard", "failed and counted depend on the answer of the application, which a gateway does "+
+			"not see: leave them out")
 	}
 	g, _ := d.guard(f, r.Guard)
 	if g == nil {
@@ -110,8 +111,8 @@ func (d *reader) checkForGateway(f *File, r *Rule) {
 	_, holds := g.(kit.Holder)
 	switch {
 	case traits.Confirms:
-		d.mistakeIn(r, "guard", "the guard %s confirms when the application has answered, which a gateway does not "+
-			"see: mount this rule in the application", quote(r.Guard))
+		d.mistakeIn(r, "guard", "the guard %s confirms when the application has answered, which a gateway does "+
+			"not see: mount this rule in the application", quote(r.Guard))
 	case holds:
 		d.mistakeIn(r, "guard", "the guard %s holds until the application has answered, which a gateway does not "+
 			"see: mount this rule in the application", quote(r.Guard))
@@ -131,8 +132,8 @@ func (d *reader) lacking(kind string, argument *yaml.Node) string {
 	case kind == "form" || kind == "json" || kind == "fingerprint":
 		return kind + " reads the body, which the proxy keeps: take a header, a cookie or the query"
 	case kind == "user" && argument != nil && !slices.Contains(d.program.Users, argument.Value):
-		return "user " + argument.Value + ": no login is in front of it; name the header field in which the proxy " +
-			"sends it (-user " + strings.ToLower(argument.Value) + "=X-User), or use header"
+		return "user " + argument.Value + ": no login is in front of it; name the header field in which the " +
+			"proxy sends it (-user " + strings.ToLower(argument.Value) + "=X-User), or use header"
 	}
 	return ""
 }
