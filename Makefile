@@ -23,7 +23,7 @@ LEFT_TO_CI := examples/production/checks proofs/bench
 TESTED      = $(if $(GATEHOUSE_ALL),$(MODULES),$(filter-out $(LEFT_TO_CI),$(MODULES)))
 
 # The packages whose tests have long versions, besides examples/orders.
-SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw ./adapters/adaptertest ./examples/recipes
+SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw ./adapters/adaptertest ./ops/gateway ./examples/recipes
 
 # The parts of make soak. Each of them is a target. Most have no race detector, with which they take more than twice
 # as long: make race has it for all tests in their short versions. A timeout is for a test that hangs, not for a slow

@@ -27,6 +27,8 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/keyfuncs"
+	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
 
@@ -285,6 +287,116 @@ func TestForgedFieldsThroughRealProxies(t *testing.T) {
 	})
 }
 
+// TestDecisionsThroughRealProxies: requests that were drawn, through a proxy, and to an application of our own
+// with the middleware.
+func TestDecisionsThroughRealProxies(t *testing.T) {
+	seed, many := rand.Uint64(), 300
+	if redistest.Soak() {
+		many = 10_000
+	}
+	t.Logf("seed %d", seed)
+	const file = `
+guards:
+  site: {sliding_window: {limits: "40/week"}}
+  strict: {token_bucket: {limits: "3/week"}}
+  votes: {votes: {poll: {per_voter: 2, choices: [a, b]}}}
+  strikes: {bans: {refusals: 5, first: 24h, longest: 96h}}
+lists:
+  staff: {key: {header: X-Api-Key}, entries: [key-1]}
+  rogues: {key: {header: X-Api-Key}, entries: [key-2]}
+rules:
+  site:
+    - {guard: site, who: {header: X-Api-Key}, allow: staff, deny: rogues, no_key: skip}
+  strict:
+    - {guard: strict, who: {ip: {trust_unix_socket: true}}, what: {join: [route, {query: q}]}, headers: {legacy: true}}
+    - {guard: site, who: {header: X-Api-Key}, bans: strikes}
+  vote:
+    - {guard: votes, who: {user: uid}, what: {param: poll}, which: {query: choice}, failed: none}
+routes:
+  /: site
+  GET /items/{item}: [site]
+  POST /strict/{any...}: strict
+  POST /polls/{poll}/votes: [site, vote]
+...
+`
+	eachReal(t, func(t *testing.T, c configured) {
+		forgets := core.WithRefusalMemory(0) // by which of two refusals a client is told depends on the time
+		p := start(t, c, guardtest.NewEngine(redistest.Single(t), forgets), file)
+		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), file)
+		own := http.NewServeMux()
+		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "0 <nil>") })
+		for _, route := range live.Set().Config().Routes() {
+			var h http.Handler = ok
+			for i := len(route.Lists) - 1; i >= 0; i-- {
+				h = nethttpmw.Follow(live.Source(route.Lists[i]))(h)
+			}
+			own.Handle(route.Pattern, h)
+		}
+		rng := rand.New(rand.NewPCG(seed, 1))
+		any := func(of ...string) string { return of[rng.IntN(len(of))] }
+		refused := 0
+		for i := range many {
+			method := any("GET", "POST", "POST", "POST", "HEAD", "DELETE")
+			target := any("/", "/items/a", "/items/%C3%A9", "/strict/a/b", "/strict/a%20b?q=1", "/strict/?q=2&q=3",
+				"/polls/7/votes?choice=a", "/polls/8/votes?choice=b", "/polls/8/votes?choice=c", "/polls/9/votes",
+				"/items/"+any("x", "y")+"?n="+fmt.Sprint(rng.IntN(9)))
+			var fields []string
+			for name, value := range map[string]string{
+				"X-Api-Key":       any("", "key-1", "key-2", "key-3", "key-4", "key-5"),
+				"X-User":          any("", "ann", "bob", "Ännchen", strings.Repeat("u", 300)),
+				"Accept":          any("", "*/*", "text/html", "application/json", "text/plain;q=0.5"),
+				"Accept-Language": any("", "de", "zh-CN,zh;q=0.9"), "User-Agent": any("", "curl", "Mozilla/5.0"),
+			} {
+				if value != "" {
+					fields = append(fields, name, value)
+				}
+			}
+			got := p.raw(t, method, target, fields...)
+			r := httptest.NewRequest(method, target, nil)
+			r.Host, r.RemoteAddr = "shop.example", "@"
+			for i := 0; i < len(fields); i += 2 {
+				r.Header.Set(fields[i], fields[i+1])
+			}
+			r.Header.Set("X-Forwarded-For", "127.0.0.1")
+			if user := r.Header.Get("X-User"); user != "" {
+				r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user))
+			}
+			w := httptest.NewRecorder()
+			own.ServeHTTP(w, r)
+			want := w.Result()
+			if want.StatusCode >= 400 {
+				refused++
+			}
+			if method == http.MethodHead {
+				want.Body = http.NoBody
+			}
+			if a, b := told(got), told(want); a != b {
+				t.Fatalf("%d: %s %s %q\n%s\nwant\n%s", i, method, target, fields, a, b)
+			}
+		}
+		t.Logf("%d of %d were refused", refused, many)
+		if refused < many/10 || refused > many*9/10 {
+			t.Error("that says little")
+		}
+	})
+}
+
+// told is what clients are told: status, fields of the limit, and body. Seconds may differ by one.
+func told(resp *http.Response) string {
+	body, _ := io.ReadAll(resp.Body)
+	text := fmt.Sprintln(resp.StatusCode, string(body))
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy", "Retry-After", "Content-Type", "Cache-Control",
+		"Vary", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Www-Authenticate"} {
+		allowed := resp.StatusCode < 400 // then proxies pass on what the guide says
+		if allowed && name != "Ratelimit" && name != "Ratelimit-Policy" {
+			continue
+		}
+		text += name + ": " + strings.Join(resp.Header[name], ", ") + "\n"
+	}
+	moments := `(;t=|After: |Reset: |data-wait=")\d+|()\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?`
+	return regexp.MustCompile(moments).ReplaceAllString(text, "${1}n")
+}
+
 // readings returns how applications may read a path: some end it at a NUL, some segments at a semicolon, some
 // take an escaped slash or a backslash for a slash, and some fold case.
 func readings(target string) []string {
@@ -322,7 +434,8 @@ func TestPathsThroughRealProxies(t *testing.T) {
 		many = 20_000
 	}
 	eachReal(t, func(t *testing.T, c configured) {
-		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), strings.ReplaceAll(rules, "2/h", "9999/h"))
+		p := start(t, c, guardtest.NewEngine(redistest.Single(t)),
+			strings.NewReplacer("2/h", "9999/s", "1000/h", "9999/s").Replace(rules))
 		rng := rand.New(rand.NewPCG(seed, 1))
 		ways := map[bool]int{}
 		for range many {
