@@ -296,6 +296,8 @@ func TestDecisionsThroughRealProxies(t *testing.T) {
 	}
 	t.Logf("seed %d", seed)
 	const file = `
+keys:
+  client: {ip: {trust_unix_socket: true}}
 guards:
   site: {sliding_window: {limits: "40/week"}}
   strict: {token_bucket: {limits: "3/week"}}
@@ -308,7 +310,7 @@ rules:
   site:
     - {guard: site, who: {header: X-Api-Key}, allow: staff, deny: rogues, no_key: skip}
   strict:
-    - {guard: strict, who: {ip: {trust_unix_socket: true}}, what: {join: [route, {query: q}]}, headers: {legacy: true}}
+    - {guard: strict, who: client, what: {join: [route, {query: q}]}, headers: {legacy: true}}
     - {guard: site, who: {header: X-Api-Key}, bans: strikes}
   vote:
     - {guard: votes, who: {user: uid}, what: {param: poll}, which: {query: choice}, failed: none}
@@ -385,8 +387,8 @@ routes:
 func told(resp *http.Response) string {
 	body, _ := io.ReadAll(resp.Body)
 	text := fmt.Sprintln(resp.StatusCode, string(body))
-	for _, name := range []string{"Ratelimit", "Ratelimit-Policy", "Retry-After", "Content-Type", "Cache-Control",
-		"Vary", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Www-Authenticate"} {
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy", "Retry-After", "Content-Type",
+		"Cache-Control", "Vary", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Www-Authenticate"} {
 		allowed := resp.StatusCode < 400 // then proxies pass on what the guide says
 		if allowed && name != "Ratelimit" && name != "Ratelimit-Policy" {
 			continue
