@@ -24,7 +24,8 @@ core.register_action("gatehouse", {"http-req"}, function(txn)
     return answer.headers and answer.headers[name] and answer.headers[name][0]
   end
   if answer.status == 204 and not first("gatehouse-status") then
-    for name, variable in pairs{["ratelimit"] = "txn.ratelimit", ["ratelimit-policy"] = "txn.ratelimit_policy"} do
+    for name, variable in pairs{["ratelimit"] = "txn.ratelimit", ["ratelimit-policy"] = "txn.ratelimit_policy",
+      ["set-cookie"] = "txn.cookie"} do
       if first(name) then
         txn:set_var(variable, first(name))
       end

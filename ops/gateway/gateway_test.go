@@ -47,7 +47,7 @@ routes:
 
 // watch follows a file with these contents on an engine.
 func watch(
-	t *testing.T, gate *core.Engine, contents string,
+	t *testing.T, gate *core.Engine, contents string, more ...config.Option,
 ) (live *config.Live, write func(contents string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -57,8 +57,8 @@ func watch(
 		}
 	}
 	write(contents)
-	live, err := config.Watch(t.Context(), gate, path, config.ForGateway("uid"),
-		config.WithInterval(10*time.Millisecond))
+	live, err := config.Watch(t.Context(), gate, path, append(more, config.ForGateway("uid"),
+		config.WithInterval(10*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}

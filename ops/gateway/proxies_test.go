@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -25,10 +26,12 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
+	"github.com/gatehouse-go/gatehouse/ops/config"
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
 
@@ -99,7 +102,9 @@ var configurations = []configured{
 }
 
 // start runs a proxy with a gateway and an application behind it.
-func start(t *testing.T, c configured, gate *core.Engine, rules string) *real {
+func start(
+	t *testing.T, c configured, gate *core.Engine, rules string, more ...config.Option,
+) *real {
 	t.Helper()
 	if _, err := exec.LookPath(c.program); err != nil {
 		if redistest.All() {
@@ -112,7 +117,7 @@ func start(t *testing.T, c configured, gate *core.Engine, rules string) *real {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""))
+	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""), more...)
 	p := &real{socket: filepath.Join(dir, "gatehouse.sock")}
 	p.serve(t, gateway.Handler(live, gateway.Options{From: c.from, Users: map[string]string{"uid": "X-User"}}))
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -581,5 +586,65 @@ func TestRedisIsAwayBehindAGateway(t *testing.T) {
 			t.Errorf("a vote: %s %v", resp.Status, resp.Header)
 		}
 		f.Heal()
+	})
+}
+
+// TestAWaitingRoomThroughRealProxies: its page, its cookie, and the way in.
+func TestAWaitingRoomThroughRealProxies(t *testing.T) {
+	const file = `
+rules:
+  shop:
+    - {guard: room, who: visitor}
+routes:
+  /: shop
+...
+`
+	eachReal(t, func(t *testing.T, c configured) {
+		gate := guardtest.NewEngine(redistest.Single(t))
+		room := waitingroom.New(gate, "room", waitingroom.Options{Capacity: 1, Poll: time.Second,
+			Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
+		p := start(t, c, gate, file, config.WithGuards(room))
+		visitor := func() func() (inside bool) {
+			jar, err := cookiejar.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			browser := &http.Client{Jar: jar, Timeout: time.Minute}
+			t.Cleanup(browser.CloseIdleConnections)
+			return func() bool {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Accept", "text/html")
+				r.Header.Set("Sec-Fetch-Mode", "navigate")
+				resp, err := browser.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				inside := string(body) == "0 <nil>"
+				if cached := resp.Header.Get("Cache-Control"); !inside && (cached != "no-store" ||
+					!strings.Contains(string(body), "in line") || resp.StatusCode != http.StatusOK) && c.from != gateway.Caddy {
+					t.Errorf("%s, Cache-Control: %s, %.200s", resp.Status, cached, body)
+				}
+				return inside
+			}
+		}
+		ann, bob := visitor(), visitor()
+		redistest.Eventually(t, 30*time.Second, ann, "the first visitor does not enter")
+		for range 3 {
+			if !ann() {
+				t.Error("the first visitor is not inside any longer")
+			}
+			if bob() {
+				t.Error("the second visitor is inside, too")
+			}
+		}
+		if err := room.SetCapacity(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 30*time.Second, bob, "the second visitor does not enter")
 	})
 }
