@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -8,7 +9,9 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +41,8 @@ type site struct {
 	limit     string
 	refused   bool // the limit refuses all requests but the first
 	handler   http.Handler
+
+	connections int // of wrk; 0: 16
 }
 
 // The limits of the sites. Allowed requests come from many clients in turn, so that no run uses up their
@@ -81,21 +86,21 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 	var all []site
 	add := func(framework, limit string, handler func(refused bool) http.Handler) {
 		if limit == "" {
-			all = append(all, site{framework, "no limit", false, handler(false)})
+			all = append(all, site{framework: framework, limit: "no limit", handler: handler(false)})
 			return
 		}
-		all = append(all, site{framework, limit, false, handler(false)},
-			site{framework, limit, true, handler(true)})
+		all = append(all, site{framework: framework, limit: limit, handler: handler(false)},
+			site{framework: framework, limit: limit, refused: true, handler: handler(true)})
 	}
 
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(hello)) })
 	add("net/http", "", func(bool) http.Handler { return page })
-	all = append(all, site{"net/http", "no limit, but the fields of one", false, http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) {
+	all = append(all, site{framework: "net/http", limit: "no limit, but the fields of one",
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Ratelimit-Policy"], w.Header()["Ratelimit"] = policyField, limitField
 			page(w, r)
 		})},
-		site{"net/http", "no limit, but a call of `return 1`", false, calling(ctx, rdb, page)})
+		site{framework: "net/http", limit: "no limit, but a call of `return 1`", handler: calling(ctx, rdb, page)})
 	add("net/http", "Gatehouse, Redis",
 		func(refused bool) http.Handler { return nethttpmw.HTTP(rule(onRedis, refused))(page) })
 	add("net/http", "Gatehouse, Redis, leased",
@@ -152,8 +157,15 @@ func sites(ctx context.Context, rdb *redis.Client) []site {
 		}))
 	})
 	static, guarded := line(ctx, rdb)
-	return append(all, site{lineSite, "no limit", false, static},
-		site{lineSite, "who waits", false, guarded})
+	all = append(all, site{framework: lineSite, limit: "no limit", handler: static},
+		site{framework: lineSite, limit: "who waits", handler: guarded})
+	for _, s := range slices.Clone(all) {
+		if s.framework == "gin" && (s.limit == "no limit" || strings.HasSuffix(s.limit, "Redis")) && !s.refused {
+			s.framework, s.connections = "gin, 64 connections", 64
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // calling returns a page that asks Redis once, by the script that does the least, and heeds no answer.
@@ -232,11 +244,11 @@ func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, s
 			if floors[i] == i {
 				continue
 			}
-			floor, err := wrk(ctx, servers[floors[i]].URL, turn, false)
+			floor, err := wrk(ctx, all[floors[i]], servers[floors[i]].URL, turn)
 			if err != nil {
 				return nil, fmt.Errorf("%s, no limit: %w", all[i].framework, err)
 			}
-			own, err := wrk(ctx, servers[i].URL, turn, all[i].refused)
+			own, err := wrk(ctx, all[i], servers[i].URL, turn)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", all[i].framework, all[i].limit, err)
 			}
@@ -250,14 +262,15 @@ func overhead(ctx context.Context, all []site, rounds int, turn time.Duration, s
 	return measured, nil
 }
 
-// wrk requests one page over 16 connections.
-func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (pace, error) {
+// wrk requests the page of a site.
+func wrk(ctx context.Context, of site, url string, turn time.Duration) (pace, error) {
 	before, err := costs(ctx, nil)
 	if err != nil {
 		return pace{}, err
 	}
 	seconds := strconv.Itoa(max(int(turn/time.Second), 1)) + "s"
-	out, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", "16", "-d", seconds, url).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", strconv.Itoa(cmp.Or(of.connections, 16)), "-d",
+		seconds, url).CombinedOutput()
 	if err != nil {
 		return pace{}, fmt.Errorf("wrk: %w: %s", err, out)
 	}
@@ -265,7 +278,7 @@ func wrk(ctx context.Context, url string, turn time.Duration, refused bool) (pac
 	if err != nil {
 		return pace{}, err
 	}
-	rate, answers, err := readWrk(string(out), refused)
+	rate, answers, err := readWrk(string(out), of.refused)
 	return pace{rate: rate, cpu: (after.own - before.own) / answers}, err
 }
 

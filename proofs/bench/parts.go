@@ -57,6 +57,9 @@ func partsOn(ctx context.Context, rdb *redis.Client) (all []part) {
 			out.overheads(sites, measured)
 			return nil
 		}},
+		part{name: "gateway", needs: "nginx", measure: func(t *testing.T, c config, out *report) error {
+			return gateways(t, rdb, c, out)
+		}},
 		part{name: "network", measure: network},
 		part{name: "allocations", measure: func(t *testing.T, _ config, out *report) error {
 			return allocations(t.Context(), rdb, out)
