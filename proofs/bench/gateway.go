@@ -211,8 +211,8 @@ func (r *report) gateways(all []asked, measured []asking) {
 	r.line(`
 ## nginx asks before it passes a request on
 
-Requests per second and p99 of wrk with %d connections, through nginx to a page. Ratios are to nginx that asks a
-handler of one line in each turn.`, gatewayConnections)
+Requests per second and p99 of wrk with %d connections, through nginx to a page. Ratios are to nginx that asks
+a handler of one line in each round.`, gatewayConnections)
 	r.head("nginx asks", "per second", "×", "p99, ms", "×")
 	for i, q := range all {
 		m, floor := measured[i], measured[0]

@@ -85,8 +85,8 @@ func (r *report) overheads(all []site, measured []paces) {
 	r.line(`
 ## In front of a page
 
-Requests per second through a whole server on loopback, from wrk with 16 connections or 64, and the CPU time of the
-server's process per request. Ratios are to the same page without a limit, measured right before: of requests
+Requests per second through a whole server on loopback, from wrk with 16 connections or 64, and the CPU time
+of the server's process per request. Ratios are to the same page without a limit, measured right before: of requests
 more is better, of CPU time less.`)
 	r.head("limit", "allowed, per second", "× no limit", "CPU µs", "× no limit",
 		"refused, per second", "× no limit", "CPU µs", "× no limit")
