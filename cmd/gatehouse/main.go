@@ -12,6 +12,7 @@
 //	reset    forget what an actor has used
 //	tally    the votes of a poll
 //	sale     look at a sale, open, restock, verify and close it
+//	bans     who is banned now, also as a file for a proxy or a firewall
 //	control  what operators have decided about limits, lists, roll-outs and budgets
 //	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging system lets through
@@ -28,7 +29,7 @@
 //	2  it could not be done: wrong flags, no such file, no Redis, a change that was not confirmed, an
 //	   interruption
 //
-// The packages explain, serve, operate, replay, attack and doctor have the subcommands. They share rules
+// The packages explain, serve, operate, edge, replay, attack and doctor have the subcommands. They share rules
 // (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
 package main
 
@@ -36,6 +37,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/attack"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/doctor"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/edge"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/explain"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/operate"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/replay"
@@ -43,7 +45,7 @@ import (
 )
 
 var commands = []cli.Command{explain.Check, explain.Command, serve.Command, operate.Peek, operate.Reset,
-	operate.Tally,
-	operate.Sale, operate.Control, replay.Command, attack.Command, doctor.Command, version}
+	operate.Tally, operate.Sale, operate.Control, edge.Bans, replay.Command, attack.Command, doctor.Command,
+	version}
 
 func main() { cli.Main(commands) }

@@ -1,0 +1,167 @@
+package edge
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
+)
+
+// keeper keeps a file as the bans are.
+type keeper struct {
+	*flags
+	e        *cli.Env
+	version  int       // of the bans in the file
+	next     time.Time // when the next ban ends; zero if none does
+	identity *string   // of the page in the file; nil: none is written
+	told     page      // whose bans that were left out were told
+	trouble  string    // the mistake with the file that was told
+	away     bool      // whether it was told that Redis is away
+	reader   reader
+}
+
+// keep keeps the file until the context ends.
+func (f *flags) keep(ctx context.Context, e *cli.Env, m *mirror) error {
+	following, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { m.follow(following) })
+	defer all.Wait()
+	defer stop()
+	k := keeper{flags: f, e: e, reader: startReader(e, f.exec)}
+	defer k.reader.end()
+	tick := time.NewTicker(f.every)
+	defer tick.Stop()
+	for begun := false; ; {
+		select {
+		case <-ctx.Done():
+			if f.clearsAtEnd {
+				return k.write(f.form.page(nil, f.most, time.Now()))
+			}
+			return nil
+		case <-tick.C:
+		}
+		s := m.state()
+		if !begun && s.err != nil {
+			return fmt.Errorf("the Redis at %s does not say who is banned: %w", f.Address, s.err)
+		}
+		if begun = begun || s.complete; begun { // before, the file of an earlier run knows more
+			k.report(s)
+			k.update(m)
+		}
+	}
+}
+
+// report tells when Redis is away, and when it is back.
+func (k *keeper) report(s snapshot) {
+	switch {
+	case s.err != nil && !k.away:
+		k.away = true
+		k.e.Tell("gatehouse bans: the Redis at %s is away: %v: the bans known now stay until they end\n", k.Address, s.err)
+	case s.complete && k.away:
+		k.away = false
+		k.e.Tell("gatehouse bans: the Redis at %s is back\n", k.Address)
+	}
+}
+
+// update writes the file if that changes it.
+func (k *keeper) update(m *mirror) {
+	now := time.Now()
+	ended := !k.next.IsZero() && !now.Before(k.next)
+	if k.identity != nil && k.trouble == "" && !ended && m.state().version == k.version {
+		return
+	}
+	s := m.current(now)
+	p := k.form.page(s.all, k.most, now)
+	if k.identity == nil || *k.identity != p.identity {
+		if err := k.write(p); err != nil {
+			if k.trouble != err.Error() {
+				k.trouble = err.Error()
+				k.e.Tell("gatehouse bans: %s: it is tried again\n", k.trouble)
+			}
+			return
+		}
+	}
+	k.trouble, k.version, k.next = "", s.version, time.Time{}
+	if n := len(s.all); n > 0 {
+		k.next = s.all[n-1].ends
+		for _, b := range s.all {
+			if b.ends.Before(k.next) {
+				k.next = b.ends
+			}
+		}
+	}
+	if p.beyond != k.told.beyond || p.unfit != k.told.unfit {
+		k.told = page{beyond: p.beyond, unfit: p.unfit}
+		k.tellLeftOut(k.e, p)
+	}
+}
+
+func (k *keeper) write(p page) error {
+	if err := replace(k.out, p.text); err != nil {
+		return err
+	}
+	k.identity = &p.identity
+	k.reader.changed()
+	return nil
+}
+
+// execLasts is how long the command of -exec may take.
+const execLasts = time.Minute
+
+// reader makes the proxy read the file: it runs a command after changes, one at a time.
+type reader struct {
+	due     chan struct{} // has a place for one change
+	running *sync.WaitGroup
+}
+
+// startReader starts a reader that runs a command, or nothing if there is none.
+func startReader(e *cli.Env, command string) reader {
+	r := reader{make(chan struct{}, 1), new(sync.WaitGroup)}
+	r.running.Go(func() {
+		for range r.due {
+			if command != "" {
+				shell(e, command)
+			}
+		}
+	})
+	return r
+}
+
+// changed says that the file has changed.
+func (r reader) changed() {
+	select {
+	case r.due <- struct{}{}:
+	default: // the command has yet to run for an earlier change
+	}
+}
+
+// end waits until the command has run for the last change.
+func (r reader) end() {
+	close(r.due)
+	r.running.Wait()
+}
+
+// shell runs a command, and tells if it fails. It outlives the signal that ends the follower, so that the
+// proxy gets the last change.
+func shell(e *cli.Env, command string) {
+	ctx, cancel := context.WithTimeout(context.Background(), execLasts)
+	defer cancel()
+	var output bytes.Buffer
+	sh := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	sh.Stdout, sh.Stderr, sh.WaitDelay = &output, &output, time.Second
+	err := sh.Run()
+	if err == nil {
+		return
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("killed after %v", execLasts)
+	}
+	said := strings.TrimSpace(output.String())
+	e.Tell("gatehouse bans: -exec: %v: %s\n", err, cmp.Or(said[max(0, len(said)-1024):], "it wrote nothing"))
+}
