@@ -13,15 +13,22 @@ import (
 // skips for a missing redis-server into failures. CI sets it.
 const RequireEnv = "GATEHOUSE_REQUIRE_REDIS"
 
-const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server curl; " +
-	"macOS: brew install redis), or every promise on a real Redis stays unproven"
+const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server curl nginx; " +
+	"macOS: brew install redis nginx), or every promise on a real Redis stays unproven"
 
 var bannerOnce sync.Once
 
 // has reports whether a program is installed.
-func has(program string) bool {
-	_, err := exec.LookPath(program)
-	return err == nil
+func has(program string) bool { return Path(program) != "" }
+
+// Path returns where a program is, or "" if it is not installed. Debian has nginx where only root's PATH leads.
+func Path(program string) string {
+	for _, name := range []string{program, "/usr/sbin/" + program} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // Need skips the test, or fails it (see [RequireEnv]), unless the programs are installed.

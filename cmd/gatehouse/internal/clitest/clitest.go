@@ -60,6 +60,16 @@ func Run(t *testing.T, environ []string, input string, args ...string) Answer {
 	return Answer{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
+// OnRedis returns the environment and the flags for a backend.
+func OnRedis(b redistest.Backend) (environ, flags []string) {
+	addr := b.Options().Addrs[0]
+	flags = []string{"-prefix", b.Prefix, "-timeout", "1m"}
+	if b.Name == "cluster" {
+		flags = append(flags, "-cluster")
+	}
+	return []string{"REDIS_URL=redis://" + addr}, flags
+}
+
 // Here runs a command in this process, which is faster. e is what the command reads from.
 func Here(t *testing.T, e *cli.Env, command cli.Command, args ...string) Answer {
 	t.Helper()

@@ -23,16 +23,6 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, Peek, Reset, Tally, Sale, Control) }
 
-// onRedis returns the environment and the flags for a backend.
-func onRedis(b redistest.Backend) (environ, flags []string) {
-	addr := b.Options().Addrs[0]
-	flags = []string{"-prefix", b.Prefix, "-timeout", "1m"}
-	if b.Name == "cluster" {
-		flags = append(flags, "-cluster")
-	}
-	return []string{"REDIS_URL=redis://" + addr}, flags
-}
-
 func TestPeekAndResetSeeWhatTheApplicationCounts(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		api := limit.NewSlidingWindow(guardtest.NewEngine(b), "api", limit.PerMinute(3))
@@ -40,7 +30,7 @@ func TestPeekAndResetSeeWhatTheApplicationCounts(t *testing.T) {
 		for range 3 {
 			guardtest.WantReason(t, guardtest.Check(t, api, a), core.ReasonOK)
 		}
-		environ, flags := onRedis(b)
+		environ, flags := clitest.OnRedis(b)
 		run := func(input, command string, more ...string) clitest.Answer {
 			args := append([]string{command, "-guard", "api", "-kind", "sliding_window", "-limits", "3/min",
 				"actor=ann", "resource=/things"}, more...)
@@ -87,7 +77,7 @@ func TestTallyOfAPoll(t *testing.T) {
 		for i, choice := range []string{"red", "blue", "red", "red\x1b[2J"} {
 			guardtest.Check(t, poll, core.Attempt{Actor: fmt.Sprint("voter", i), Resource: "final", Item: choice})
 		}
-		environ, flags := onRedis(b)
+		environ, flags := clitest.OnRedis(b)
 		run := func(args ...string) clitest.Answer {
 			return clitest.Run(t, environ, "", append(append([]string{"tally", "-guard", "poll"}, args...), flags...)...)
 		}
@@ -103,7 +93,7 @@ func TestTallyOfAPoll(t *testing.T) {
 
 func TestASaleFromItsOpeningToItsClose(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		environ, flags := onRedis(b)
+		environ, flags := clitest.OnRedis(b)
 		run := func(args ...string) clitest.Answer {
 			return clitest.Run(t, environ, "", append(append([]string{"sale", "-guard", "sale"}, args...), flags...)...)
 		}
@@ -133,7 +123,7 @@ func TestASaleFromItsOpeningToItsClose(t *testing.T) {
 
 func TestASaleWhosePartsDifferIsAProblem(t *testing.T) {
 	b := redistest.Single(t)
-	environ, flags := onRedis(b)
+	environ, flags := clitest.OnRedis(b)
 	run := func(args ...string) clitest.Answer {
 		return clitest.Run(t, environ, "", append(append([]string{"sale", "-guard", "sale"}, args...), flags...)...)
 	}
@@ -154,7 +144,7 @@ func TestASaleWhosePartsDifferIsAProblem(t *testing.T) {
 // TestControlOfADeskAndABudget: by their names alone.
 func TestControlOfADeskAndABudget(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		environ, flags := onRedis(b)
+		environ, flags := clitest.OnRedis(b)
 		run := func(args ...string) clitest.Answer {
 			return clitest.Run(t, environ, "", append(append([]string{"control"}, args...), flags...)...)
 		}

@@ -1,0 +1,354 @@
+package edge
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, Bans) }
+
+// patience is how long a test waits for what has to happen.
+const patience = 20 * time.Second
+
+func shut(t *testing.T, b redistest.Backend) *bans.Guard {
+	t.Helper()
+	return bans.New(guardtest.NewEngine(b), "shut", bans.Options{Refusals: 1, First: 800 * time.Millisecond})
+}
+
+func ban1(t *testing.T, g *bans.Guard, actor string, length time.Duration) {
+	t.Helper()
+	if err := g.Ban(t.Context(), core.Attempt{Actor: actor}, length); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// backendOf returns a server as a backend.
+func backendOf(t *testing.T, s *redistest.Server) redistest.Backend {
+	t.Helper()
+	return redistest.Backend{Name: "redis", Client: s.Client(t), Prefix: "gatehouse"}
+}
+
+func environOf(s *redistest.Server) []string { return []string{"REDIS_URL=redis://" + s.Addr()} }
+
+// buffer is what a process writes, while it runs.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// followed is a process with -follow.
+type followed struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	file string
+	errs buffer
+}
+
+// follow starts the command with -follow, and waits for its first file.
+func follow(t *testing.T, environ []string, args ...string) *followed {
+	t.Helper()
+	return followInto(t, filepath.Join(t.TempDir(), "banned"), environ, args...)
+}
+
+func followInto(t *testing.T, file string, environ []string, args ...string) *followed {
+	t.Helper()
+	f := &followed{t: t, file: file}
+	args = append([]string{"bans", "shut", "-follow", "-out", f.file}, args...)
+	f.cmd = clitest.Process(t, append([]string{"PATH=" + os.Getenv("PATH")}, environ...), args...)
+	f.cmd.Stderr = &f.errs
+	if err := f.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if f.cmd.ProcessState == nil {
+			_ = f.cmd.Process.Kill()
+			_ = f.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("the command wrote %q, the file is %q", f.errs.String(), f.text())
+		}
+	})
+	f.eventually(func() bool { _, err := os.Stat(f.file); return err == nil }, "the first file")
+	return f
+}
+
+func (f *followed) text() string {
+	data, err := os.ReadFile(f.file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+func (f *followed) eventually(cond func() bool, what string) {
+	f.t.Helper()
+	redistest.Eventually(f.t, patience, cond, what)
+}
+
+// becomes waits until the file has a text.
+func (f *followed) becomes(text string) {
+	f.t.Helper()
+	f.eventually(func() bool { return f.text() == text }, fmt.Sprintf("the file %q", text))
+}
+
+// says waits until the command has written a text so many times.
+func (f *followed) says(text string, times int) {
+	f.t.Helper()
+	f.eventually(func() bool { return strings.Count(f.errs.String(), text) >= times }, fmt.Sprintf("%q", text))
+	if n := strings.Count(f.errs.String(), text); n != times {
+		f.t.Errorf("%q was said %d times, want %d", text, n, times)
+	}
+}
+
+// end sends a signal, and returns the exit code.
+func (f *followed) end(signal os.Signal) int {
+	f.t.Helper()
+	if err := f.cmd.Process.Signal(signal); err != nil {
+		f.t.Fatal(err)
+	}
+	_ = f.cmd.Wait()
+	return f.cmd.ProcessState.ExitCode()
+}
+
+func TestWhoIsBannedNow(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		environ, flags := clitest.OnRedis(b)
+		run := func(args ...string) clitest.Answer {
+			return clitest.Run(t, environ, "", append(append([]string{"bans", "shut"}, args...), flags...)...)
+		}
+		run().Want(t, 0, "nobody is banned\n", "")
+		g, other := shut(t, b), bans.New(guardtest.NewEngine(b), "shut2", bans.Options{})
+		for i, actor := range []string{"203.0.113.7", "2001:db8::/64", "ann\n\x1b[2J", strings.Repeat("ü", 50)} {
+			ban1(t, g, actor, time.Duration(i+1)*time.Hour)
+		}
+		ban1(t, other, "nobody", time.Hour)
+		ban1(t, g, "over", time.Hour)
+		ban1(t, g, "over", time.Millisecond)
+		if _, err := g.Strike(t.Context(), core.Attempt{Actor: "struck"}); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, patience, func() bool { return !strings.Contains(run().Out, "over") }, "the ban is over")
+
+		lines := strings.Split(run().Out, "\n")
+		if len(lines) != 6 || !strings.HasPrefix(lines[1], "#") || !strings.HasPrefix(lines[2], `"ann\n\x1b[2J"`) ||
+			!regexp.MustCompile(`^203\.0\.113\.7 +(1h0m0s|59m\d+s) +20.*Z$`).MatchString(lines[4]) {
+			t.Errorf("%q", lines)
+		}
+		if got := run("-json", "-most", "3").JSON(t); len(got["banned"].([]any)) != 3 || got["left_out"] != 1.0 {
+			t.Errorf("%v", got)
+		}
+		const geo = "2001:db8::/64 1;\n203.0.113.7/32 1;\n"
+		run("-format", "nginx-geo").Want(t, 0, geo, "2 that cannot be written as nginx-geo")
+		run("-format", "nginx-geo", "-most", "1").Want(t, 0, "2001:db8::/64 1;\n", "1 ban that end")
+		file := filepath.Join(t.TempDir(), "banned")
+		run("-format", "nginx-geo", "-out", file).Want(t, 0, "", "2 that cannot")
+		data, err := os.ReadFile(file)
+		if info, _ := os.Stat(file); err != nil || string(data) != geo || info.Mode().Perm() != 0o644 {
+			t.Errorf("%q, %v", data, err)
+		}
+	})
+}
+
+func TestMistakesInTheCommandLine(t *testing.T) {
+	t.Parallel()
+	for args, errs := range map[string]string{
+		"":                                  "0 operands: name the guard",
+		"a b":                               "2 operands: name the guard",
+		"shut -most 0":                      "-most is 0",
+		"shut -follow":                      "-follow needs -out",
+		"shut -follow -out x -every 99ms":   "it must be 100ms or more",
+		"shut -exec x":                      "-exec and -clear need -follow",
+		"shut -clear":                       "-exec and -clear need -follow",
+		"shut -out x":                       "-out needs -format: plain, nginx-map, nginx-geo, haproxy-acl, nft",
+		"shut -json -format nft":            "leave out one",
+		"shut -format iptables":             "write one of plain",
+		"shut -format nft -out /dev/null":   "is not a regular file",
+		"shut -format nft -out /none/x":     "-out /none/x cannot be written",
+		"shut -format nft -out /dev/null/x": "cannot be written",
+		"shut":                              "no Redis is named",
+	} {
+		t.Run(args, func(t *testing.T) {
+			clitest.Run(t, nil, "", strings.Fields("bans "+args)...).Want(t, 2, "", errs)
+		})
+	}
+	server := redistest.StartServer(t)
+	clitest.Run(t, environOf(server), "", "bans", "no name").Want(t, 2, "", "has ' ' in it")
+}
+
+// TestABanReachesTheFileAndLeavesIt: three bans by strikes, on one server and on a cluster.
+//
+// Promise (Bans): `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it ends.
+func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		environ, flags := clitest.OnRedis(b)
+		f := follow(t, environ, append(flags, "-format", "plain")...)
+		g := shut(t, b)
+		best := time.Hour // a busy machine may delay some of them
+		for i := range 3 {
+			a := core.Attempt{Actor: fmt.Sprintf("203.0.113.%d", i)}
+			for banned := false; !banned; {
+				var err error
+				if banned, err = g.Strike(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			struck := time.Now()
+			f.becomes(a.Actor + "\n")
+			took := time.Since(struck)
+			best = min(best, took)
+			f.becomes("")
+			lasted := time.Since(struck)
+			t.Logf("in the file after %v, out of it after %v", took, lasted)
+			if lasted < 790*time.Millisecond {
+				t.Errorf("a ban of 0.8 s was in the file for %v", lasted)
+			}
+		}
+		if best > time.Second {
+			t.Errorf("no ban was in the file within a second; the first was after %v", best)
+		}
+		ban1(t, g, "2001:db8::/64", time.Hour)
+		f.becomes("2001:db8::/64\n")
+		if err := g.Unban(t.Context(), core.Attempt{Actor: "2001:db8::/64"}); err != nil {
+			t.Fatal(err)
+		}
+		f.becomes("")
+		if code := f.end(syscall.SIGTERM); code != 0 || f.errs.String() != "" {
+			t.Errorf("exit code %d, errors %q", code, f.errs.String())
+		}
+	})
+}
+
+// TestRedisIsAway: bans stay until they end, and not longer. Changes of the meantime are seen afterwards.
+func TestRedisIsAway(t *testing.T) {
+	for _, kind := range []string{"stopped", "hanging"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o := redistest.StartOutages(t, "--appendonly", "yes", "--appendfsync", "always")
+			f := follow(t, environOf(o.Server), "-format", "plain", "-every", "100ms", "-timeout", "1s")
+			g := shut(t, backendOf(t, o.Server))
+			ban1(t, g, "long", time.Hour)
+			ban1(t, g, "short", 4*time.Second)
+			f.becomes("long\nshort\n")
+			end := o.Begin(kind)
+			f.says("is away: ", 1)
+			f.becomes("long\n")
+			end()
+			f.says("is back", 1)
+			ban1(t, g, "new", 2*time.Hour)
+			f.becomes("new\nlong\n")
+			f.says("is away: ", 1)
+			o.CutAll() // of a client that reconnects at once nothing is told
+			ban1(t, g, "newer", 3*time.Hour)
+			f.becomes("newer\nnew\nlong\n")
+			if err := backendOf(t, o.Server).Client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			f.becomes("")
+			if code := f.end(syscall.SIGINT); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// TestTheFileOfBeforeStaysWithoutRedis: a command that cannot start changes nothing.
+func TestTheFileOfBeforeStaysWithoutRedis(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "banned")
+	if err := os.WriteFile(file, []byte("203.0.113.7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Run(t, []string{"REDIS_URL=redis://" + clitest.ClosedPort(t)}, "", "bans", "shut", "-follow", "-format",
+		"plain", "-out", file).Want(t, 2, "", "cannot use the Redis")
+	server := redistest.StartServer(t, "--rename-command", "client", "")
+	clitest.Run(t, environOf(server), "", "bans", "shut", "-follow", "-format", "plain", "-out", file).
+		Want(t, 2, "", "CLIENT TRACKING, by which Redis tells of changes: ERR unknown command")
+	clitest.Run(t, environOf(server), "", "bans", "shut", "-format", "plain").Want(t, 0, "", "")
+	if data, err := os.ReadFile(file); err != nil || string(data) != "203.0.113.7\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// TestExecRunsAfterEachChange, one at a time, whatever comes of it, and a last time for -clear.
+func TestExecRunsAfterEachChange(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	log := filepath.Join(t.TempDir(), "log")
+	f := follow(t, append(environOf(server), "LOG="+log), "-format", "plain", "-every", "100ms", "-most", "2", "-clear",
+		"-exec", `mkdir "$LOG.lock" || echo two >>"$LOG"; sleep 0.3; rmdir "$LOG.lock"; echo run >>"$LOG"
+		 echo 'no such proxy' >&2; exit 3`)
+	g := shut(t, backendOf(t, server))
+	for i, want := range []string{"a1\n", "a2\na1\n", "a3\na2\n", "a4\na3\n"} {
+		ban1(t, g, fmt.Sprint("a", i+1), time.Duration(i+1)*time.Hour)
+		f.becomes(want)
+	}
+	f.eventually(func() bool { return strings.Contains(f.errs.String(), "left out: 2 bans that end before") }, "left out")
+	if code := f.end(syscall.SIGTERM); code != 0 || f.text() != "" {
+		t.Errorf("exit code %d, the file %q", code, f.text())
+	}
+	data, err := os.ReadFile(log)
+	runs := strings.Count(string(data), "run\n")
+	if err != nil || strings.Contains(string(data), "two") || runs < 3 || runs > 6 {
+		t.Errorf("%d runs: %q, %v", runs, data, err)
+	}
+	f.says("-exec: exit status 3: no such proxy\n", runs)
+	f.says("left out: 1 ban that end", 1)
+}
+
+// TestAFileThatCannotBeWritten is tried again, and told once.
+func TestAFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	f := follow(t, environOf(server), "-format", "plain", "-every", "100ms")
+	dir := filepath.Dir(f.file)
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	g := shut(t, backendOf(t, server))
+	ban1(t, g, "a", time.Hour)
+	f.says("no such file or directory: it is tried again", 1)
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	f.becomes("a\n")
+	f.says("it is tried again", 1)
+}
+
+// TestWithoutClearTheFileStays: a proxy that is reloaded then goes on refusing.
+func TestWithoutClearTheFileStays(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	f := follow(t, environOf(server), "-format", "plain")
+	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
+	f.becomes("a\n")
+	if code := f.end(syscall.SIGINT); code != 0 || f.text() != "a\n" || f.errs.String() != "" {
+		t.Errorf("exit code %d, the file %q, errors %q", code, f.text(), f.errs.String())
+	}
+}

@@ -1,0 +1,233 @@
+package edge
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// evil are actors that a user may choose.
+var evil = []string{
+	`quo"te`, `'`, `\`, `\"`, "new\nline", "cr\rlf", "nul\x00", "brace}", "{", "a;b", "a # b", "#", "$remote_addr",
+	"${remote_addr}", "default", "hostnames", "include", "volatile", "~.*", "~*^", `\default`, "*.example", ".example",
+	"-f", "bad\xffutf8", "\u202eleft", "\u2028", "ü", "a b", " ", "0.0.0.0/0", "::/0", "0.0.0.0/1", "128.0.0.0/1", "::/8",
+	"203.0.113.7/8", "203.0.113.7 1;", "203.0.113.7\n0.0.0.0/0", "fe80::1%eth0", "fe80::1%\n", "::ffff:203.0.113.7",
+	"203.0.113.007", "203.0.113.7/32", "2001:DB8::1", "BOB", "bob", "Bob", strings.Repeat("x", 96),
+	`", timeout 1s } ; flush ruleset #`, "}\nflush ruleset\n",
+}
+
+// good are actors of keyfuncs.IP.
+var good = []string{"203.0.113.7", "198.51.100.0/24", "2001:db8::/64", "2001:db8:1::5", "64:ff9b::cb00:7107"}
+
+func bansOf(actors ...string) (all []ban) {
+	for i, actor := range actors {
+		all = append(all, ban{actor: actor, finish: int64(1000 - i), ends: time.Unix(1000-int64(i), 0)})
+	}
+	return all
+}
+
+// readers read a file as the program that it is for, and return the actors in it.
+var readers = map[string]func(line string) (actor string, ok bool){
+	"plain": func(line string) (string, bool) { return line, true },
+	"nginx-map": func(line string) (string, bool) {
+		match := regexp.MustCompile(`^"\\\\((?:[^"\\]|\\["\\])*)" 1;$`).FindStringSubmatch(line)
+		if match == nil {
+			return "", false
+		}
+		return regexp.MustCompile(`\\(.)`).ReplaceAllString(match[1], "$1"), true
+	},
+	"nginx-geo": func(line string) (string, bool) {
+		text, ok := strings.CutSuffix(line, " 1;")
+		network, err := netip.ParsePrefix(text)
+		return strings.TrimSuffix(text, fmt.Sprintf("/%d", network.Addr().BitLen())), ok && err == nil
+	},
+	"haproxy-acl": func(line string) (string, bool) { return line, isNetwork(line) },
+	"nft": func(line string) (string, bool) {
+		match := regexp.MustCompile(`^  (\S+) timeout [1-9][0-9]*s,$`).FindStringSubmatch(line)
+		if match == nil {
+			return "", regexp.MustCompile(`^(flush set inet gatehouse banned[46]|` +
+				`add element inet gatehouse banned[46] \{|\})$`).MatchString(line)
+		}
+		return match[1], isNetwork(match[1])
+	},
+}
+
+func isNetwork(text string) bool {
+	_, noPrefix := netip.ParsePrefix(text)
+	_, noAddr := netip.ParseAddr(text)
+	return noPrefix == nil || noAddr == nil
+}
+
+// inPage returns the actors in a page. It fails if a line is not an entry of an actor.
+func inPage(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, form *format, text string) map[string]bool {
+	t.Helper()
+	actors := map[string]bool{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		actor, ok := readers[form.name](line)
+		if text != "" && !ok {
+			t.Fatalf("%s: the line %q is no entry of\n%s", form.name, line, text)
+		}
+		if actor != "" {
+			actors[actor] = true
+		}
+	}
+	return actors
+}
+
+// TestNoActorIsMoreThanAnEntry: an actor that a user has chosen is written as itself, or not at all.
+//
+// Promise (Bans): No text of a banned actor changes the meaning of a file for a proxy or a firewall.
+func TestNoActorIsMoreThanAnEntry(t *testing.T) {
+	for i := range formats {
+		form := &formats[i]
+		check := func(t interface {
+			Helper()
+			Fatalf(format string, args ...any)
+		}, actors []string) {
+			t.Helper()
+			all := bansOf(actors...)
+			p := form.page(all, len(all)+1, time.Unix(0, 0))
+			written := inPage(t, form, p.text)
+			known := map[string]bool{}
+			for _, actor := range actors {
+				known[actor] = true
+			}
+			for actor := range written {
+				if !known[actor] {
+					t.Fatalf("%s: nobody banned %q, which is in\n%s", form.name, actor, p.text)
+				}
+			}
+			if p.beyond != 0 || len(written)+p.unfit > len(all) {
+				t.Fatalf("%s: %d written, %d unfit and %d beyond, of %d", form.name, len(written), p.unfit, p.beyond,
+					len(all))
+			}
+		}
+		t.Run(form.name, func(t *testing.T) {
+			check(t, append(append([]string{}, evil...), good...))
+			text := form.page(bansOf(append(append([]string{}, evil...), good...)...), 1000, time.Unix(0, 0)).text
+			for _, actor := range good {
+				if !inPage(t, form, text)[actor] {
+					t.Errorf("%q is not in\n%s", actor, text)
+				}
+			}
+			rapid.Check(t, func(t *rapid.T) {
+				one := rapid.OneOf(rapid.SampledFrom(evil), rapid.SampledFrom(good), rapid.String(),
+					rapid.StringMatching(`[0-9a-f:./]{1,20}`), rapid.StringMatching(`[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}`))
+				check(t, rapid.SliceOfNDistinct(one, 0, 20, rapid.ID[string]).Draw(t, "actors"))
+			})
+		})
+	}
+}
+
+func TestWhatEachFormatLeavesOut(t *testing.T) {
+	for name, want := range map[string]map[string]bool{
+		"plain": {"a b": true, "ü": true, "new\nline": false, "bad\xffutf8": false, "\u202eleft": false, "nul\x00": false},
+		"nginx-map": {`quo"te`: true, `\`: true, "default": true, "~.*": true, "new\nline": false,
+			"bad\xffutf8": false},
+		"nginx-geo": {"0.0.0.0/0": false, "::/8": false, "203.0.113.7/8": false, "fe80::1%eth0": false,
+			"::ffff:203.0.113.7": false, "10.0.0.0/8": true},
+		"haproxy-acl": {"ann": false, "2001:DB8::1": false, "2001:db8::/32": true},
+		"nft":         {"0.0.0.0/1": false, "203.0.113.7/32": false, "203.0.113.7": true},
+	} {
+		for actor, fits := range want {
+			p := formatNamed(name).page(bansOf(actor), 10, time.Unix(0, 0))
+			if got := inPage(t, formatNamed(name), p.text)[actor]; got != fits || (p.unfit == 0) != fits {
+				t.Errorf("%s: %q is in the file: %t, unfit: %d", name, actor, got, p.unfit)
+			}
+		}
+	}
+	hashed := ban{actor: "#hash", hashed: true, finish: 1, ends: time.Unix(1, 0)}
+	if p := formatNamed("plain").page([]ban{hashed}, 10, time.Unix(0, 0)); p.text != "" || p.unfit != 1 {
+		t.Errorf("an actor of whom only a hash is known: %+v", p)
+	}
+}
+
+// TestTheMostThatEndLast: actors that do not fit take no place of others.
+func TestTheMostThatEndLast(t *testing.T) {
+	all := bansOf("new\nline", "a", "b", "c", "d")
+	byEnd(all)
+	if p := formatNamed("plain").page(all, 2, time.Unix(0, 0)); p.text != "a\nb\n" || p.beyond != 2 || p.unfit != 1 {
+		t.Errorf("%+v", p)
+	}
+	// nginx compares without case, and rejects a second line for the same text
+	p := formatNamed("nginx-map").page(bansOf("Bob", "bob", "Ü", "ü"), 9, time.Unix(0, 0))
+	if want := "\"\\\\Bob\" 1;\n\"\\\\Ü\" 1;\n\"\\\\ü\" 1;\n"; p.text != want {
+		t.Errorf("%q, want %q", p.text, want)
+	}
+}
+
+// TestNetworksThatOverlap: nft rejects them. The narrow one is written when the wide one has ended.
+func TestNetworksThatOverlap(t *testing.T) {
+	form := formatNamed("nft")
+	all := bansOf("2001:db8::5", "2001:db8::/64", "2001:db8::/48", "10.0.0.1", "10.0.0.0/24", "10.0.1.0")
+	written := inPage(t, form, form.page(all, 9, time.Unix(0, 0)).text)
+	if len(written) != 3 || !written["2001:db8::/48"] || !written["10.0.0.0/24"] || !written["10.0.1.0"] {
+		t.Errorf("%v", written)
+	}
+	before, after := form.page(all, 9, time.Unix(0, 0)), form.page(all[:2], 9, time.Unix(0, 0))
+	if before.identity == after.identity || !strings.Contains(after.text, "2001:db8::/64 timeout") {
+		t.Errorf("%+v", after)
+	}
+	later := form.page(all, 9, time.Unix(100, 0))
+	if later.text == before.text || later.identity != before.identity {
+		t.Error("the rest of a ban makes the file differ")
+	}
+}
+
+// TestAFileIsReplacedAsAWhole: a reader sees one file or the other, and the file keeps its mode.
+func TestAFileIsReplacedAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	texts := []string{strings.Repeat("203.0.113.7 1;\n", 10_000), strings.Repeat("2001:db8::/64 1;\n", 5_000), ""}
+	if err := os.WriteFile(file, []byte(texts[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", link); err != nil {
+		t.Fatal(err)
+	}
+	path, err := target(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		for i := range 300 {
+			if err := replace(path, texts[i%len(texts)]); err != nil {
+				done <- err
+				return
+			}
+		}
+		close(done)
+	}()
+	for reads, ended := 0, false; !ended; reads++ {
+		select {
+		case err := <-done:
+			if ended = true; err != nil {
+				t.Error(err)
+			}
+			t.Logf("%d reads", reads)
+		default:
+		}
+		data, err := os.ReadFile(link)
+		if text := string(data); err != nil || text != texts[0] && text != texts[1] && text != texts[2] {
+			t.Fatalf("read %d bytes, %v", len(data), err)
+		}
+	}
+	info, err := os.Stat(file)
+	if names, _ := filepath.Glob(filepath.Join(dir, ".*")); err != nil || info.Mode().Perm() != 0o600 || len(names) > 0 {
+		t.Errorf("%v, %v, left behind: %q", info.Mode(), err, names)
+	}
+	if err := replace(filepath.Join(dir, "none", "file"), ""); err == nil {
+		t.Error("a file in no folder was written")
+	}
+}
