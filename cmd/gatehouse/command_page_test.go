@@ -10,9 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
@@ -142,7 +144,8 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := cfg.Build(guardtest.NewEngine(redistest.Backend{Client: server.Client(t), Prefix: "gatehouse"}))
+	gate := guardtest.NewEngine(redistest.Backend{Client: server.Client(t), Prefix: "gatehouse"})
+	set, err := cfg.Build(gate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +154,13 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 	}
 	for voter, choice := range map[string]string{"ann": "red", "bob": "blue", "cem": "red"} {
 		guardtest.Check(t, set.Guard("poll"), core.Attempt{Actor: voter, Resource: "final", Item: choice})
+	}
+	shut := bans.New(gate, "shut", bans.Options{})
+	const day = 24 * time.Hour
+	for actor, length := range map[string]time.Duration{"203.0.113.7": time.Hour, "2001:db8::/64": day} {
+		if err := shut.Ban(t.Context(), core.Attempt{Actor: actor}, length); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir, []string{"REDIS_URL=redis://" + server.Addr()}, pageApplication(t)
 }

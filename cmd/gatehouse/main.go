@@ -31,6 +31,7 @@
 //
 // The packages explain, serve, operate, edge, replay, attack and doctor have the subcommands. They share rules
 // (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
+// (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
 package main
 
 import (

@@ -21,7 +21,8 @@ var bannerOnce sync.Once
 // has reports whether a program is installed.
 func has(program string) bool { return Path(program) != "" }
 
-// Path returns where a program is, or "" if it is not installed. Debian has nginx where only root's PATH leads.
+// Path returns where a program is, or "" if it is not installed. Debian has nginx where only root's PATH
+// leads.
 func Path(program string) string {
 	for _, name := range []string{program, "/usr/sbin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {

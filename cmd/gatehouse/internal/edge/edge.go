@@ -37,13 +37,14 @@ type flags struct {
 }
 
 func (f *flags) register(e *cli.Env) {
-	f.Redis.Register(e.Flags)
+	f.Register(e.Flags)
 	f.Looks = true
 	e.Flags.StringVar(&f.name, "format", "", "write a file in this `format`: "+strings.Join(formatNames(), ", "))
 	e.Flags.StringVar(&f.out, "out", "", "the `file` to write, which is replaced as a whole (default standard output)")
 	e.Flags.IntVar(&f.most, "most", 10_000, "the largest `number` of bans to write; those that end last are kept")
 	e.Flags.BoolVar(&f.follow, "follow", false, "keep the file as the bans are, until a signal ends the command")
-	e.Flags.DurationVar(&f.every, "every", 500*time.Millisecond, "with -follow: how often the file changes at most")
+	e.Flags.DurationVar(&f.every, "every", 500*time.Millisecond,
+		"with -follow: how often the file changes at most")
 	e.Flags.StringVar(&f.exec, "exec", "", "with -follow: a `command` for sh -c to run when the file has changed,\n"+
 		"such as 'nginx -s reload'; it is killed after "+execLasts.String())
 	e.Flags.BoolVar(&f.clearsAtEnd, "clear", false, "with -follow: leave a file without bans at the end")
@@ -59,6 +60,25 @@ func (f *flags) read(e *cli.Env) error {
 		return cli.Usagef("%s: name the guard, as the application does", cli.Count(len(operands), "operand"))
 	case f.most < 1:
 		return cli.Usagef("-most is %d: write 1 or more", f.most)
+	}
+	f.guard, f.form = operands[0], formatNamed(f.name)
+	if err := f.fit(e.JSON); err != nil {
+		return err
+	}
+	if f.out != "" {
+		f.out, err = target(f.out)
+	}
+	return err
+}
+
+// fit returns an error for flags that do not go with each other.
+func (f *flags) fit(asJSON bool) error {
+	formats := strings.Join(formatNames(), ", ")
+	switch {
+	case f.name != "" && f.form == nil:
+		return cli.Usagef("-format is %q: write one of %s", f.name, formats)
+	case f.name != "" && asJSON:
+		return cli.Usagef("-json and -format are both given: leave out one")
 	case f.follow && f.out == "":
 		return cli.Usagef("-follow needs -out FILE")
 	case f.follow && f.every < leastEvery:
@@ -66,20 +86,9 @@ func (f *flags) read(e *cli.Env) error {
 	case !f.follow && (f.exec != "" || f.clearsAtEnd):
 		return cli.Usagef("-exec and -clear need -follow")
 	case f.out != "" && f.name == "":
-		return cli.Usagef("-out needs -format: %s", strings.Join(formatNames(), ", "))
-	case e.JSON && f.name != "":
-		return cli.Usagef("-json and -format are both given: leave out one")
+		return cli.Usagef("-out needs -format: %s", formats)
 	}
-	f.guard = operands[0]
-	if f.name != "" {
-		if f.form = formatNamed(f.name); f.form == nil {
-			return cli.Usagef("-format is %q: write one of %s", f.name, strings.Join(formatNames(), ", "))
-		}
-	}
-	if f.out != "" {
-		f.out, err = target(f.out)
-	}
-	return err
+	return nil
 }
 
 func run(ctx context.Context, e *cli.Env) error {
@@ -121,8 +130,8 @@ func run(ctx context.Context, e *cli.Env) error {
 // tellLeftOut says how many bans a page does not have.
 func (f *flags) tellLeftOut(e *cli.Env, p page) {
 	if p.beyond+p.unfit > 0 {
-		e.Tell("gatehouse bans: left out: %s that end before those in the file (-most %d), %d that cannot be written "+
-			"as %s\n", cli.Count(p.beyond, "ban"), f.most, p.unfit, f.form.name)
+		e.Tell("gatehouse bans: left out: %s that end before those in the file (-most %d), %d that cannot be "+
+			"written as %s\n", cli.Count(p.beyond, "ban"), f.most, p.unfit, f.form.name)
 	}
 }
 

@@ -74,13 +74,14 @@ type followed struct {
 // follow starts the command with -follow, and waits for its first file.
 func follow(t *testing.T, environ []string, args ...string) *followed {
 	t.Helper()
-	return followInto(t, filepath.Join(t.TempDir(), "banned"), environ, args...)
+	f := &followed{t: t, file: filepath.Join(t.TempDir(), "banned")}
+	return f.start(environ, append([]string{"bans", "shut", "-follow", "-out", f.file}, args...)...)
 }
 
-func followInto(t *testing.T, file string, environ []string, args ...string) *followed {
+// start starts a command, and waits for its first file.
+func (f *followed) start(environ []string, args ...string) *followed {
+	t := f.t
 	t.Helper()
-	f := &followed{t: t, file: file}
-	args = append([]string{"bans", "shut", "-follow", "-out", f.file}, args...)
 	f.cmd = clitest.Process(t, append([]string{"PATH=" + os.Getenv("PATH")}, environ...), args...)
 	f.cmd.Stderr = &f.errs
 	if err := f.cmd.Start(); err != nil {
@@ -154,7 +155,8 @@ func TestWhoIsBannedNow(t *testing.T) {
 		if _, err := g.Strike(t.Context(), core.Attempt{Actor: "struck"}); err != nil {
 			t.Fatal(err)
 		}
-		redistest.Eventually(t, patience, func() bool { return !strings.Contains(run().Out, "over") }, "the ban is over")
+		redistest.Eventually(t, patience, func() bool { return !strings.Contains(run().Out, "over") },
+			"the ban is over")
 
 		lines := strings.Split(run().Out, "\n")
 		if len(lines) != 6 || !strings.HasPrefix(lines[1], "#") || !strings.HasPrefix(lines[2], `"ann\n\x1b[2J"`) ||
@@ -204,7 +206,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 
 // TestABanReachesTheFileAndLeavesIt: three bans by strikes, on one server and on a cluster.
 //
-// Promise (Bans): `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it ends.
+// Promise: `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it ends.
 func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		environ, flags := clitest.OnRedis(b)
@@ -232,6 +234,14 @@ func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
 		}
 		if best > time.Second {
 			t.Errorf("no ban was in the file within a second; the first was after %v", best)
+		}
+		if _, err := g.Strike(t.Context(), core.Attempt{Actor: "struck"}); err != nil {
+			t.Fatal(err)
+		}
+		// a key of somebody else's hides no ban
+		b.Client.RPush(t.Context(), g.Key("list"), "x")
+		if err := b.Client.Expire(t.Context(), g.Key("list"), time.Hour).Err(); err != nil {
+			t.Fatal(err)
 		}
 		ban1(t, g, "2001:db8::/64", time.Hour)
 		f.becomes("2001:db8::/64\n")
@@ -285,10 +295,11 @@ func TestTheFileOfBeforeStaysWithoutRedis(t *testing.T) {
 	if err := os.WriteFile(file, []byte("203.0.113.7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Run(t, []string{"REDIS_URL=redis://" + clitest.ClosedPort(t)}, "", "bans", "shut", "-follow", "-format",
-		"plain", "-out", file).Want(t, 2, "", "cannot use the Redis")
+	follows := []string{"bans", "shut", "-follow", "-format", "plain", "-out", file}
+	closed := []string{"REDIS_URL=redis://" + clitest.ClosedPort(t)}
+	clitest.Run(t, closed, "", follows...).Want(t, 2, "", "cannot use the Redis")
 	server := redistest.StartServer(t, "--rename-command", "client", "")
-	clitest.Run(t, environOf(server), "", "bans", "shut", "-follow", "-format", "plain", "-out", file).
+	clitest.Run(t, environOf(server), "", follows...).
 		Want(t, 2, "", "CLIENT TRACKING, by which Redis tells of changes: ERR unknown command")
 	clitest.Run(t, environOf(server), "", "bans", "shut", "-format", "plain").Want(t, 0, "", "")
 	if data, err := os.ReadFile(file); err != nil || string(data) != "203.0.113.7\n" {
@@ -301,15 +312,17 @@ func TestExecRunsAfterEachChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	log := filepath.Join(t.TempDir(), "log")
-	f := follow(t, append(environOf(server), "LOG="+log), "-format", "plain", "-every", "100ms", "-most", "2", "-clear",
-		"-exec", `mkdir "$LOG.lock" || echo two >>"$LOG"; sleep 0.3; rmdir "$LOG.lock"; echo run >>"$LOG"
+	f := follow(t, append(environOf(server), "LOG="+log), "-format", "plain", "-every", "100ms", "-most", "2",
+		"-clear", "-exec", `mkdir "$LOG.lock" || echo two >>"$LOG"; sleep 0.3; rmdir "$LOG.lock"; echo run >>"$LOG"
 		 echo 'no such proxy' >&2; exit 3`)
 	g := shut(t, backendOf(t, server))
 	for i, want := range []string{"a1\n", "a2\na1\n", "a3\na2\n", "a4\na3\n"} {
 		ban1(t, g, fmt.Sprint("a", i+1), time.Duration(i+1)*time.Hour)
 		f.becomes(want)
 	}
-	f.eventually(func() bool { return strings.Contains(f.errs.String(), "left out: 2 bans that end before") }, "left out")
+	f.eventually(func() bool {
+		return strings.Contains(f.errs.String(), "left out: 2 bans that end before")
+	}, "the bans that are left out")
 	if code := f.end(syscall.SIGTERM); code != 0 || f.text() != "" {
 		t.Errorf("exit code %d, the file %q", code, f.text())
 	}

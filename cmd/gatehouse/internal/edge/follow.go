@@ -194,8 +194,8 @@ func (l *listener) listen(ctx context.Context) {
 // invalidations is the channel of Redis for keys that have changed.
 const invalidations = "__redis__:invalidate"
 
-// trackingClient returns a client whose connections are told which bans change. With RESP 2, a connection that
-// names itself hears it as a subscriber.
+// trackingClient returns a client whose connections are told which bans change. With RESP 2, a connection
+// that names itself hears it as a subscriber.
 func (l *listener) trackingClient() *redis.Client {
 	o := *l.client.Options()
 	o.Protocol = 2
@@ -212,7 +212,8 @@ func (l *listener) trackingClient() *redis.Client {
 	return redis.NewClient(&o)
 }
 
-// quiet is how long a server may say nothing until it is asked for a sign of life, and then until it has failed.
+// quiet is how long a server may say nothing until it is asked for a sign of life, and then until it has
+// failed.
 const quiet = 2 * time.Second
 
 // session listens on one connection until it fails, and reports whether the last thing heard was an answer.
@@ -266,7 +267,9 @@ func (l *listener) understand(ctx context.Context, message any, list func()) err
 
 // list tells of all keys of the server. If that fails, it ends the session.
 func (l *listener) list(ctx context.Context, end context.CancelFunc) {
-	err := l.scan(ctx, l.client, func(keys []string) error { return l.send(ctx, event{told: changed, keys: keys}) })
+	err := l.scan(ctx, l.client, func(keys []string) error {
+		return l.send(ctx, event{told: changed, keys: keys})
+	})
 	if err == nil {
 		err = l.send(ctx, event{told: listed})
 	}

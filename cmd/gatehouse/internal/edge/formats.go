@@ -11,9 +11,9 @@ import (
 
 // format is a form of the file.
 //
-// Users may choose the actors of a guard, so no actor may become anything but an entry: not a second line, not
-// a directive, and not a network that is wider than a client's. An actor that does not fit a format is left
-// out. One entry that a proxy rejects would be worse: then it keeps the list of before, for all actors.
+// Users may choose the actors of a guard, so no actor may become anything but an entry: not a second line,
+// not a directive, and not a network that is wider than a client's. An actor that does not fit a format is
+// left out. One entry that a proxy rejects would be worse: then it keeps the list of before, for all actors.
 type format struct {
 	name string
 	// entry returns an actor as an entry, or false if it cannot be written.
@@ -107,7 +107,9 @@ func lines(w *strings.Builder, all []entry, _ time.Time) {
 
 // isPrintable reports whether a text is one line of UTF-8 without characters that steer something.
 func isPrintable(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r == unicode.ReplacementChar || !unicode.IsPrint(r)
+	})
 }
 
 func plain(actor string) (entry, bool) { return entry{text: actor, same: actor}, isPrintable(actor) }
@@ -129,8 +131,8 @@ func lowered(text string) string {
 	}, text)
 }
 
-// Networks that are wider than these are left out: only a guard whose actors are no addresses has them, and its
-// users could ban everybody.
+// Networks that are wider than these are left out: only a guard whose actors are no addresses has them, and
+// its users could ban everybody.
 const widest4, widest6 = 8, 32
 
 // network reads an address or a network that is written as keyfuncs.IP writes it.

@@ -86,7 +86,7 @@ func inPage(t interface {
 
 // TestNoActorIsMoreThanAnEntry: an actor that a user has chosen is written as itself, or not at all.
 //
-// Promise (Bans): No text of a banned actor changes the meaning of a file for a proxy or a firewall.
+// Promise: No text of a banned actor changes the meaning of a file for a proxy or a firewall.
 func TestNoActorIsMoreThanAnEntry(t *testing.T) {
 	for i := range formats {
 		form := &formats[i]
@@ -156,11 +156,12 @@ func TestWhatEachFormatLeavesOut(t *testing.T) {
 func TestTheMostThatEndLast(t *testing.T) {
 	all := bansOf("new\nline", "a", "b", "c", "d")
 	byEnd(all)
-	if p := formatNamed("plain").page(all, 2, time.Unix(0, 0)); p.text != "a\nb\n" || p.beyond != 2 || p.unfit != 1 {
+	p := formatNamed("plain").page(all, 2, time.Unix(0, 0))
+	if p.text != "a\nb\n" || p.beyond != 2 || p.unfit != 1 {
 		t.Errorf("%+v", p)
 	}
 	// nginx compares without case, and rejects a second line for the same text
-	p := formatNamed("nginx-map").page(bansOf("Bob", "bob", "Ü", "ü"), 9, time.Unix(0, 0))
+	p = formatNamed("nginx-map").page(bansOf("Bob", "bob", "Ü", "ü"), 9, time.Unix(0, 0))
 	if want := "\"\\\\Bob\" 1;\n\"\\\\Ü\" 1;\n\"\\\\ü\" 1;\n"; p.text != want {
 		t.Errorf("%q, want %q", p.text, want)
 	}
@@ -184,11 +185,37 @@ func TestNetworksThatOverlap(t *testing.T) {
 	}
 }
 
+// TestWhatARecordSays: where the clock of the server was set back, a ban begins again, as lua/bans/ban.lua has it.
+func TestWhatARecordSays(t *testing.T) {
+	sent := time.Unix(1000, 0)
+	for record, left := range map[string]time.Duration{
+		"1000000 3000000 0": time.Second,
+		"1000000 2000001 5": time.Microsecond,
+		"1000000 2000000 0": 0,
+		"5000000 9000000 0": 4 * time.Second, // it would begin in three seconds
+		"":                  0,
+		"1000000 3000000":   0,
+		"1000000 x 0":       0,
+	} {
+		m := newMirror(nil, "p:{", time.Second)
+		m.keep("p:{a%0A}", "0 9000000000 0", sent, 2_000_000) // what it was before
+		m.keep("p:{a%0A}", record, sent, 2_000_000)
+		all := m.current(sent).all
+		if left == 0 && len(all) == 0 {
+			continue
+		}
+		if len(all) != 1 || all[0].actor != "a\n" || all[0].ends.Sub(sent) != left {
+			t.Errorf("%q: %+v, want %v", record, all, left)
+		}
+	}
+}
+
 // TestAFileIsReplacedAsAWhole: a reader sees one file or the other, and the file keeps its mode.
 func TestAFileIsReplacedAsAWhole(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	texts := []string{strings.Repeat("203.0.113.7 1;\n", 10_000), strings.Repeat("2001:db8::/64 1;\n", 5_000), ""}
+	texts := []string{strings.Repeat("203.0.113.7 1;\n", 10_000), strings.Repeat("2001:db8::/64 1;\n", 5_000),
+		""}
 	if err := os.WriteFile(file, []byte(texts[0]), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -224,8 +251,12 @@ func TestAFileIsReplacedAsAWhole(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(file)
-	if names, _ := filepath.Glob(filepath.Join(dir, ".*")); err != nil || info.Mode().Perm() != 0o600 || len(names) > 0 {
+	names, _ := filepath.Glob(filepath.Join(dir, ".*"))
+	if err != nil || info.Mode().Perm() != 0o600 || len(names) > 0 {
 		t.Errorf("%v, %v, left behind: %q", info.Mode(), err, names)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 	if err := replace(filepath.Join(dir, "none", "file"), ""); err == nil {
 		t.Error("a file in no folder was written")

@@ -62,7 +62,8 @@ func (k *keeper) report(s snapshot) {
 	switch {
 	case s.err != nil && !k.away:
 		k.away = true
-		k.e.Tell("gatehouse bans: the Redis at %s is away: %v: the bans known now stay until they end\n", k.Address, s.err)
+		k.e.Tell("gatehouse bans: the Redis at %s is away: %v: the bans known now stay until they end\n", k.Address,
+			s.err)
 	case s.complete && k.away:
 		k.away = false
 		k.e.Tell("gatehouse bans: the Redis at %s is back\n", k.Address)
@@ -73,7 +74,7 @@ func (k *keeper) report(s snapshot) {
 func (k *keeper) update(m *mirror) {
 	now := time.Now()
 	ended := !k.next.IsZero() && !now.Before(k.next)
-	if k.identity != nil && k.trouble == "" && !ended && m.state().version == k.version {
+	if k.identity != nil && !ended && m.state().version == k.version {
 		return
 	}
 	s := m.current(now)

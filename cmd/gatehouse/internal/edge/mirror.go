@@ -233,7 +233,7 @@ func (m *mirror) readFrom(ctx context.Context, c *redis.Client, keys []string) (
 		switch {
 		case moved || asks:
 			moving = append(moving, key)
-		case err != nil && !errors.Is(err, redis.Nil):
+		case err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE"):
 			return nil, err
 		default:
 			m.keep(key, record, sent, now.UnixMicro())

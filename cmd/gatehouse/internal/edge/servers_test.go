@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/script"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+// TestBansOfASlotThatMoves: they stay in the file, and what becomes of them is seen on the new master, also of a
+// command that began while the slot was moving. Then the new master fails.
+func TestBansOfASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	b := redistest.Backend{Name: "cluster", Client: c.Client(t), Prefix: "gatehouse"}
+	g := shut(t, b)
+	environ := []string{"REDIS_URL=redis://" + c.Nodes[0].Addr() + "?addr=" + c.Nodes[1].Addr()}
+	early := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "1s")
+	ban1(t, g, "a", time.Hour)
+	early.becomes("a\n")
+
+	slot := redistest.Slot(g.Key(script.Encode("a")))
+	from := c.MasterOfSlot(slot)
+	to := c.Nodes[0]
+	if to == from {
+		to = c.Nodes[1]
+	}
+	migration := c.BeginMigration(t, slot, from, to)
+	migration.MoveKeys(10)
+	late := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "1s")
+	clitest.Run(t, environ, "", "bans", "shut", "-timeout", "300ms").Want(t, 2, "", "1 key: their slot moves")
+	migration.Finish()
+	for _, f := range []*followed{early, late} {
+		f.becomes("a\n")
+	}
+	redistest.Eventually(t, patience, func() bool {
+		return g.Ban(t.Context(), core.Attempt{Actor: "a"}, time.Millisecond) == nil
+	}, "the ban ends on the new master")
+	for _, f := range []*followed{early, late} {
+		f.becomes("")
+	}
+
+	old := c.KillMasterOfSlot(slot)
+	c.AwaitFailover(slot, old)
+	redistest.Eventually(t, patience, func() bool {
+		return g.Ban(t.Context(), core.Attempt{Actor: "a"}, time.Hour) == nil
+	}, "a ban on the replica that took over")
+	for _, f := range []*followed{early, late} {
+		f.becomes("a\n")
+		f.says("is back", 1)
+	}
+}
+
+// TestTheFirstFileHasAllBans: a file with a part of them would let in the others, who were shut out before.
+func TestTheFirstFileHasAllBans(t *testing.T) {
+	t.Parallel()
+	const all = 50_000
+	server := redistest.StartServer(t)
+	b := backendOf(t, server)
+	g := shut(t, b)
+	ban1(t, g, "0", time.Hour)
+	record := b.Client.Get(t.Context(), g.Key("0")).Val()
+	pipe := b.Client.Pipeline()
+	for i := range all {
+		pipe.Set(t.Context(), g.Key(fmt.Sprint(i)), record, time.Hour)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, environOf(server), "-format", "plain", "-every", "100ms", "-most", fmt.Sprint(all-1))
+	if n := strings.Count(f.text(), "\n"); n != all-1 {
+		t.Errorf("the first file has %d bans, want %d", n, all-1)
+	}
+	f.says("left out: 1 ban that end", 1)
+	pipe = b.Client.Pipeline()
+	for i := range all {
+		pipe.Del(t.Context(), g.Key(fmt.Sprint(i)))
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.becomes("")
+}
+
+// TestAQuietRedisIsNotAway: without changes it is asked for signs of life.
+func TestAQuietRedisIsNotAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	f := follow(t, environOf(server), "-format", "plain", "-every", "100ms")
+	rdb := server.Client(t)
+	if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually(func() bool {
+		return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_ping:calls=3,")
+	}, "three signs of life")
+	if code := f.end(syscall.SIGTERM); code != 0 || f.errs.String() != "" {
+		t.Errorf("exit code %d, errors %q", code, f.errs.String())
+	}
+}
+
+// TestBansAfterAFailover of sentinels.
+func TestBansAfterAFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinels(t, 1)
+	b := redistest.Backend{Name: "sentinel", Client: s.Client(t), Prefix: "gatehouse"}
+	g := shut(t, b)
+	o := s.Options()
+	environ := []string{"REDIS_URL=redis://" + o.Addrs[0] + "?master_name=" + o.MasterName}
+	f := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "1s")
+	ban1(t, g, "a", time.Hour)
+	f.becomes("a\n")
+	s.Failover()
+	redistest.Eventually(t, patience, func() bool {
+		return g.Ban(t.Context(), core.Attempt{Actor: "b"}, 2*time.Hour) == nil
+	}, "a ban on the new primary")
+	f.eventually(func() bool { return strings.HasPrefix(f.text(), "b\n") }, "the ban on the new primary")
+	if code := f.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestTheUserOfThePageMayFollow: the ACL lines of docs/running-on.md for this command allow what it does, on one
+// server and on a cluster, and name no command that nobody sends.
+func TestTheUserOfThePageMayFollow(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/running-on.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules [][]string
+	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER edge (.*)$`).FindAllStringSubmatch(string(page), -1) {
+		rules = append(rules, strings.Fields(line[1]))
+	}
+	if len(rules) != 2 {
+		t.Fatalf("docs/running-on.md has %q", rules)
+	}
+	single, cluster := redistest.StartServer(t), redistest.StartCluster(t)
+	for name, servers := range map[string]*struct {
+		nodes  []*redistest.Server
+		rules  []string
+		b      redistest.Backend
+		suffix string
+	}{
+		"server": {[]*redistest.Server{single}, rules[0], backendOf(t, single), ""},
+		"cluster": {cluster.Nodes, append(append([]string{}, rules[0]...), rules[1]...),
+			redistest.Backend{Name: "cluster", Client: cluster.Client(t), Prefix: "gatehouse"},
+			"?addr=" + cluster.Nodes[1].Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, node := range servers.nodes {
+				args := []any{"acl", "setuser", "edge"}
+				for _, word := range servers.rules {
+					args = append(args, word)
+				}
+				if err := node.Client(t).Do(t.Context(), args...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			environ := []string{"REDIS_URL=redis://edge:SECRET@" + servers.nodes[0].Addr() + servers.suffix}
+			f := follow(t, environ, "-format", "plain", "-every", "100ms")
+			ban1(t, shut(t, servers.b), "a", time.Hour)
+			f.becomes("a\n")
+			if said := f.errs.String(); said != "" {
+				t.Error(said)
+			}
+			for _, node := range servers.nodes {
+				log, err := node.Client(t).Do(t.Context(), "acl", "log").Slice()
+				if err != nil || len(log) > 0 {
+					t.Errorf("denied: %v, %v", log, err)
+				}
+			}
+			used := usedBy(t, servers.nodes)
+			for _, word := range servers.rules {
+				command, ok := strings.CutPrefix(word, "+")
+				if ok && !used[command] {
+					t.Errorf("nothing sends %s", command)
+				}
+			}
+		})
+	}
+}
+
+// usedBy returns the commands that were called on servers.
+func usedBy(t *testing.T, nodes []*redistest.Server) map[string]bool {
+	used := map[string]bool{}
+	for _, node := range nodes {
+		stats := node.Client(t).Info(t.Context(), "commandstats").Val()
+		for _, match := range regexp.MustCompile(`cmdstat_([a-z|]+):`).FindAllStringSubmatch(stats, -1) {
+			used[match[1]] = true
+		}
+	}
+	return used
+}
