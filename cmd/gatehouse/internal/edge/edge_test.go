@@ -22,12 +22,15 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, Bans) }
 
+// shortBan is the length of the bans by strikes.
+const shortBan = 2 * time.Second
+
 // patience is how long a test waits for what has to happen.
 const patience = 20 * time.Second
 
 func shut(t *testing.T, b redistest.Backend) *bans.Guard {
 	t.Helper()
-	return bans.New(guardtest.NewEngine(b), "shut", bans.Options{Refusals: 1, First: 800 * time.Millisecond})
+	return bans.New(guardtest.NewEngine(b), "shut", bans.Options{Refusals: 1, First: shortBan})
 }
 
 func ban1(t *testing.T, g *bans.Guard, actor string, length time.Duration) {
@@ -204,7 +207,31 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 	clitest.Run(t, environOf(server), "", "bans", "no name").Want(t, 2, "", "has ' ' in it")
 }
 
-// TestABanReachesTheFileAndLeavesIt: three bans by strikes, on one server and on a cluster.
+// follows bans an actor by strikes, and reports whether the file followed the ban within a second.
+func (f *followed) follows(g *bans.Guard, a core.Attempt) bool {
+	f.t.Helper()
+	for banned := false; !banned; {
+		var err error
+		if banned, err = g.Strike(f.t.Context(), a); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	struck := time.Now()
+	var took time.Duration
+	f.eventually(func() bool {
+		took = time.Since(struck)
+		return f.text() == a.Actor+"\n" || took > shortBan
+	}, "the ban is in the file, or over")
+	f.becomes("")
+	lasted := time.Since(struck)
+	f.t.Logf("in the file after %v, out of it after %v", took, lasted)
+	if took <= shortBan && lasted < shortBan-10*time.Millisecond {
+		f.t.Errorf("a ban of %v was in the file for %v", shortBan, lasted)
+	}
+	return took <= time.Second && lasted <= shortBan+time.Second
+}
+
+// TestABanReachesTheFileAndLeavesIt: a ban by strikes, on one server and on a cluster.
 //
 // Promise: `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it ends.
 func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
@@ -212,28 +239,10 @@ func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
 		environ, flags := clitest.OnRedis(b)
 		f := follow(t, environ, append(flags, "-format", "plain")...)
 		g := shut(t, b)
-		best := time.Hour // a busy machine may delay some of them
-		for i := range 3 {
-			a := core.Attempt{Actor: fmt.Sprintf("203.0.113.%d", i)}
-			for banned := false; !banned; {
-				var err error
-				if banned, err = g.Strike(t.Context(), a); err != nil {
-					t.Fatal(err)
-				}
+		for try := 0; !f.follows(g, core.Attempt{Actor: fmt.Sprintf("203.0.113.%d", try)}); try++ {
+			if try == 5 { // a busy machine may delay some of them
+				t.Fatal("no ban was in the file within a second")
 			}
-			struck := time.Now()
-			f.becomes(a.Actor + "\n")
-			took := time.Since(struck)
-			best = min(best, took)
-			f.becomes("")
-			lasted := time.Since(struck)
-			t.Logf("in the file after %v, out of it after %v", took, lasted)
-			if lasted < 790*time.Millisecond {
-				t.Errorf("a ban of 0.8 s was in the file for %v", lasted)
-			}
-		}
-		if best > time.Second {
-			t.Errorf("no ban was in the file within a second; the first was after %v", best)
 		}
 		if _, err := g.Strike(t.Context(), core.Attempt{Actor: "struck"}); err != nil {
 			t.Fatal(err)
@@ -261,10 +270,10 @@ func TestRedisIsAway(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			o := redistest.StartOutages(t, "--appendonly", "yes", "--appendfsync", "always")
-			f := follow(t, environOf(o.Server), "-format", "plain", "-every", "100ms", "-timeout", "1s")
+			f := follow(t, environOf(o.Server), "-format", "plain", "-every", "100ms", "-timeout", "3s")
 			g := shut(t, backendOf(t, o.Server))
 			ban1(t, g, "long", time.Hour)
-			ban1(t, g, "short", 4*time.Second)
+			ban1(t, g, "short", 6*time.Second)
 			f.becomes("long\nshort\n")
 			end := o.Begin(kind)
 			f.says("is away: ", 1)
@@ -328,7 +337,7 @@ func TestExecRunsAfterEachChange(t *testing.T) {
 	}
 	data, err := os.ReadFile(log)
 	runs := strings.Count(string(data), "run\n")
-	if err != nil || strings.Contains(string(data), "two") || runs < 3 || runs > 6 {
+	if err != nil || strings.Contains(string(data), "two") || runs < 2 || runs > 6 {
 		t.Errorf("%d runs: %q, %v", runs, data, err)
 	}
 	f.says("-exec: exit status 3: no such proxy\n", runs)

@@ -154,17 +154,17 @@ func TestNginxShutsABotOut(t *testing.T) {
 		f.eventually(func() bool { return n.get("") == http.StatusForbidden }, "nginx refuses the bot")
 		now := time.Now()
 		status, err := guard.Status(t.Context(), core.Attempt{Actor: "127.0.0.1"})
-		if err != nil || status.Left == 0 {
-			t.Fatalf("nginx refuses who is not banned: %+v, %v", status, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		began := now.Add(status.Left - length)
+		began := now.Add(status.Left - length) // too early if the ban is over
 		f.eventually(func() bool { return n.get("") == http.StatusOK }, "nginx lets the bot in")
 		took, lasted := now.Sub(began), time.Since(began)
 		t.Logf("refused %v after the last strike, let in after %v", took, lasted)
-		if lasted < length {
+		if status.Left > 0 && lasted < length {
 			t.Errorf("a ban of %v lasted %v", length, lasted)
 		}
-		if took <= time.Second && lasted <= length+time.Second {
+		if status.Left > 0 && took <= time.Second && lasted <= length+time.Second {
 			break
 		}
 		if try == 5 {
