@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,11 +144,11 @@ func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
-	nginx := exec.CommandContext(ctx, "nginx", "-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", conf)
+	nginx := exec.CommandContext(context.WithoutCancel(ctx), "nginx", "-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", conf)
 	if err := nginx.Start(); err != nil {
 		return err
 	}
-	defer func() { _, _ = nginx.Process.Kill(), nginx.Wait() }()
+	defer func() { _, _ = nginx.Process.Signal(syscall.SIGTERM), nginx.Wait() }() // its workers end, too
 	measured, err := askInTurn(ctx, all, ports, c)
 	if err != nil {
 		return err

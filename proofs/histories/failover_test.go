@@ -366,9 +366,10 @@ func killPrimary(ctx context.Context, t *testing.T, w *world) {
 func killMaster(ctx context.Context, t *testing.T, w *world) {
 	slot := w.aSlot()
 	old := w.cluster.MasterOfSlot(slot)
-	w.lag(ctx, t, old, w.cluster.ReplicaOfSlot(slot))
+	replica := w.cluster.ReplicaOfSlot(slot)
+	w.lag(ctx, t, old, replica)
 	defer w.broken.Unlock()
-	w.cluster.Failover(slot)
+	w.cluster.Replace(slot, old, replica)
 	w.cluster.Rejoin(old)
 	w.recovered(t)
 }

@@ -93,7 +93,7 @@ func TestClusterFailoverLosesNothing(t *testing.T) {
 	}
 	Eventually(t, startTimeout, func() bool { return first.p.joined() }, "the former master is a replica")
 	second.Kill()
-	if third := c.Failover(slot); third != first {
+	if third := c.Replace(slot, second, first); third != first {
 		t.Errorf("%s replaced %s, want its replica %s", third.Addr(), second.Addr(), first.Addr())
 	}
 	c.Rejoin(second)
