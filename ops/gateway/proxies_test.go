@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,22 +11,18 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	pathpkg "path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
@@ -37,179 +32,26 @@ import (
 
 // The tests of this file run real proxies, configured as docs/guides/gateway.md says.
 
-// real is a running proxy, with a gateway behind it and an application.
-type real struct {
-	url     string
-	reached atomic.Int64 // how many requests the application got
-	socket  string
-	gateway *http.Server
-}
-
-// blocks returns the blocks of a language in the guide.
-func blocks(t *testing.T, language string) []string {
-	t.Helper()
-	page, err := os.ReadFile("../../docs/guides/gateway.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(page, -1) {
-		found = append(found, string(m[1]))
-	}
-	return found
-}
-
-// configured is how a proxy is run with the configuration of the guide.
-type configured struct {
-	from    gateway.From
-	program string
-	prepare func(t *testing.T, dir string, replace *strings.Replacer) (args []string)
-}
-
-func write(t *testing.T, dir, name, contents string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(contents), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-var configurations = []configured{
-	{gateway.Nginx, "nginx", func(t *testing.T, dir string, replace *strings.Replacer) []string {
-		temp := ""
-		for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-			temp += kind + "_temp_path " + filepath.Join(dir, kind) + ";\n"
-		}
-		user := ""
-		if os.Getuid() == 0 {
-			user = "user root;\n" // as which the sockets are made
-		}
-		conf := user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\n" +
-			"access_log off;\nclient_max_body_size 0;\n" +
-			temp + blocks(t, "nginx")[0] + "}\n"
-		return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c",
-			write(t, dir, "nginx.conf", replace.Replace(conf))}
-	}},
-	{gateway.Caddy, "caddy", func(t *testing.T, dir string, replace *strings.Replacer) []string {
-		conf := "{\n\tadmin off\n\tauto_https off\n}\n" + blocks(t, "caddyfile")[0]
-		return []string{"run", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", replace.Replace(conf))}
-	}},
-	{gateway.HAProxy, "haproxy", func(t *testing.T, dir string, replace *strings.Replacer) []string {
-		write(t, dir, "gatehouse.lua", replace.Replace(blocks(t, "lua")[0]))
-		return []string{"-f", write(t, dir, "haproxy.cfg", replace.Replace(blocks(t, "haproxy")[0]))}
-	}},
-}
-
-// start runs a proxy with a gateway and an application behind it.
+// start runs a proxy with a gateway for a file, and an application behind it.
 func start(
-	t *testing.T, c configured, gate *core.Engine, rules string, more ...config.Option,
+	t *testing.T, program proxies.Program, gate *core.Engine, rules string, more ...config.Option,
 ) *real {
 	t.Helper()
-	if _, err := exec.LookPath(c.program); err != nil {
-		if redistest.All() {
-			t.Fatalf("%s is not installed: .ci/install-test-programs %s", c.program, c.program)
-		}
-		t.Skipf("%s is not installed", c.program)
-	}
-	dir, err := os.MkdirTemp("", "gateway") // short: it has sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""), more...)
-	p := &real{socket: filepath.Join(dir, "gatehouse.sock")}
-	p.serve(t, gateway.Handler(live, gateway.Options{From: c.from, Users: map[string]string{"uid": "X-User"}}))
-	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.reached.Add(1)
-		n, err := io.Copy(io.Discard, r.Body)
-		w.Header().Set("X-Path", r.RequestURI)
-		_, _ = fmt.Fprint(w, n, err)
-	}))
-	t.Cleanup(app.Close)
-	for range 5 {
-		port := freePort(t)
-		replace := strings.NewReplacer("listen 80;", fmt.Sprintf("listen 127.0.0.1:%d;", port),
-			":80 {", fmt.Sprintf(":%d {\n\tbind 127.0.0.1", port), "bind :80", fmt.Sprintf("bind 127.0.0.1:%d", port),
-			"/run/gatehouse.sock", p.socket, "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"),
-			"/etc/haproxy/", dir+"/")
-		p.url = fmt.Sprintf("http://127.0.0.1:%d", port)
-		if p.run(t, c, c.prepare(t, dir, replace)) {
-			return p
-		}
-	}
-	t.Fatal("the proxy does not start")
-	return nil
+	h := gateway.Handler(live, gateway.Options{From: program.From, Users: map[string]string{"uid": "X-User"}})
+	return &real{proxies.Start(t, program, h), h}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// serve has the gateway listen.
-func (p *real) serve(t *testing.T, h http.Handler) {
-	t.Helper()
-	_ = os.Remove(p.socket)
-	l, err := net.Listen("unix", p.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.gateway = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	go func() {
-		if err := p.gateway.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { _ = p.gateway.Close() })
-}
-
-// run runs the proxy's program until the test ends, and reports whether it answers.
-func (p *real) run(t *testing.T, c configured, args []string) bool {
-	t.Helper()
-	cmd := exec.Command(c.program, args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(p.socket))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
-		if t.Failed() {
-			t.Logf("%s: %s", c.program, out.String())
-		}
-	})
-	answers := false
-	redistest.Eventually(t, time.Minute, func() bool {
-		select {
-		case <-ended:
-			t.Logf("%s ended: %s", c.program, out.String())
-			return true
-		default:
-		}
-		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		if answers = err == nil; answers {
-			_ = conn.Close()
-		}
-		return answers
-	}, "the proxy does not answer")
-	return answers
+// real is a running proxy.
+type real struct {
+	*proxies.Proxy
+	handler http.Handler // of the gateway
 }
 
 // raw sends a request line and fields as they are, and returns the answer.
 func (p *real) raw(t *testing.T, method, target string, fields ...string) *http.Response {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,16 +63,6 @@ func (p *real) raw(t *testing.T, method, target string, fields ...string) *http.
 	}
 	fmt.Fprint(conn, "\r\n")
 	return read(conn, method)
-}
-
-func eachReal(t *testing.T, f func(t *testing.T, c configured)) {
-	t.Helper()
-	for _, c := range configurations {
-		t.Run(c.program, func(t *testing.T) {
-			t.Parallel()
-			f(t, c)
-		})
-	}
 }
 
 // read reads an answer with its body.
@@ -267,7 +99,7 @@ func TestForgedFieldsThroughRealProxies(t *testing.T) {
 		forgeries = append(forgeries, []string{name, value}, []string{name, value, name, value},
 			[]string{strings.ToLower(name), value, "Content-Length", "0"})
 	}
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), rules)
 		for range 2 {
 			if resp := p.raw(t, "POST", "/login"); resp.StatusCode != http.StatusOK || !counted(resp) {
@@ -280,7 +112,7 @@ func TestForgedFieldsThroughRealProxies(t *testing.T) {
 				t.Errorf("%q: %s %v", fields, resp.Status, resp.Header)
 			}
 		}
-		if n := p.reached.Load(); n != 2 {
+		if n := p.Reached.Load(); n != 2 {
 			t.Errorf("%d requests reached the application: want 2", n)
 		}
 		for _, target := range []string{"/check", "/refusal", "/gatehouse-check", "/healthz"} { // paths of a client
@@ -326,7 +158,7 @@ routes:
   POST /polls/{poll}/votes: [site, vote]
 ...
 `
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		forgets := core.WithRefusalMemory(0) // by which of two refusals a client is told depends on the time
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t), forgets), file)
 		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), file)
@@ -440,7 +272,7 @@ func TestPathsThroughRealProxies(t *testing.T) {
 	if redistest.Soak() {
 		many = 20_000
 	}
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t)),
 			strings.NewReplacer("2/h", "9999/s", "1000/h", "9999/s").Replace(rules))
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -477,12 +309,12 @@ func TestBodiesAndMethodsThroughRealProxies(t *testing.T) {
 	if redistest.Soak() {
 		size = 100 << 20
 	}
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), strings.ReplaceAll(rules, "2/h", "9999/h"))
 		client := &http.Client{Timeout: time.Minute}
 		t.Cleanup(client.CloseIdleConnections)
 		for i, chunked := range []bool{false, true, false} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/login",
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/login",
 				io.LimitReader(zeros{}, size))
 			if err != nil {
 				t.Fatal(err)
@@ -504,9 +336,9 @@ func TestBodiesAndMethodsThroughRealProxies(t *testing.T) {
 			}
 		}
 		for _, method := range []string{"GET", "HEAD", "OPTIONS", "DELETE", "PATCH", "PUT", "PROPFIND"} {
-			before := p.reached.Load()
+			before := p.Reached.Load()
 			resp := p.raw(t, method, "/x", "Content-Length", "0")
-			if !strings.Contains(resp.Header.Get("Ratelimit"), `"site"`) || p.reached.Load() != before+1 {
+			if !strings.Contains(resp.Header.Get("Ratelimit"), `"site"`) || p.Reached.Load() != before+1 {
 				t.Errorf("%s: %s %v", method, resp.Status, resp.Header)
 			}
 		}
@@ -520,7 +352,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // TestOneConnectionOfManyClients: a proxy reuses its connections, which mixes nobody up.
 func TestOneConnectionOfManyClients(t *testing.T) {
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), rules)
 		var all sync.WaitGroup
 		for i := range 60 {
@@ -534,7 +366,7 @@ func TestOneConnectionOfManyClients(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := p.reached.Load(); n != 20 {
+		if n := p.Reached.Load(); n != 20 {
 			t.Errorf("%d votes: want 20", n)
 		}
 	})
@@ -546,22 +378,21 @@ func TestOneConnectionOfManyClients(t *testing.T) {
 // the guide refuse.
 func TestAGatewayThatIsAway(t *testing.T) {
 	want := map[string]int{"nginx": 500, "caddy": 502, "haproxy": 503}
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		gate := guardtest.NewEngine(redistest.Single(t))
 		p := start(t, c, gate, rules)
-		h := p.gateway.Handler
-		_ = p.gateway.Close()
-		if resp := p.raw(t, "GET", "/"); resp.StatusCode != want[c.program] || p.reached.Load() != 0 {
-			t.Errorf("%s: want %d", resp.Status, want[c.program])
+		p.Away()
+		if resp := p.raw(t, "GET", "/"); resp.StatusCode != want[c.Name] || p.Reached.Load() != 0 {
+			t.Errorf("%s: want %d", resp.Status, want[c.Name])
 		}
 		released := make(chan struct{})
-		p.serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released })) // it hangs
-		if resp := p.raw(t, "GET", "/"); resp.StatusCode < 500 || p.reached.Load() != 0 {
+		p.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released })) // it hangs
+		if resp := p.raw(t, "GET", "/"); resp.StatusCode < 500 || p.Reached.Load() != 0 {
 			t.Errorf("%s: want an error", resp.Status)
 		}
 		close(released)
-		_ = p.gateway.Close()
-		p.serve(t, h)
+		p.Away()
+		p.Serve(t, p.handler)
 		redistest.Eventually(t, 20*time.Second, func() bool {
 			return p.raw(t, "GET", "/").StatusCode == http.StatusOK
 		}, "it does not go on")
@@ -571,7 +402,7 @@ func TestAGatewayThatIsAway(t *testing.T) {
 // TestRedisIsAwayBehindAGateway: the policy of the rule, and no error of the proxy.
 func TestRedisIsAwayBehindAGateway(t *testing.T) {
 	b := redistest.Single(t)
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		f := redistest.NewFaults(t)
 		p := start(t, c, guardtest.NewEngineOver(b, b.NewClientWith(t, f)), rules)
 		f.Refuse(true)
