@@ -207,8 +207,7 @@ func (p *Proxy) run(t *testing.T, name string, args []string) bool {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(p.socket))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := redistest.Spawn(cmd); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})

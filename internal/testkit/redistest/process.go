@@ -82,8 +82,8 @@ func (p *process) start() error {
 	defer func() { _ = log.Close() }() // redis-server has its own handle
 
 	cmd := exec.Command(Program(), p.args...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, sysProcAttr()
-	if err := spawn(cmd); err != nil {
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := Spawn(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})

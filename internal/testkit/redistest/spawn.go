@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// spawn starts the command on a thread that lives as long as the test binary:
-// the parent-death signal of the child is sent when that thread ends.
-func spawn(cmd *exec.Cmd) error {
+// Spawn starts a command that dies with the test binary, on systems that can do that. It does so on a thread
+// that lives as long as the test binary: the parent-death signal of the child is sent when that thread ends.
+func Spawn(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = sysProcAttr()
 	result := make(chan error)
 	spawner() <- func() { result <- cmd.Start() }
 	return <-result
