@@ -1,4 +1,5 @@
-// Package doctor is the command doctor: it looks at each server that guards would write to.
+// Package doctor is the command doctor: it looks at each server that guards would write to, and asks through a
+// proxy whether the promises of the gateway hold.
 package doctor
 
 import (
@@ -19,18 +20,20 @@ import (
 
 // Command is the command doctor.
 var Command = cli.Command{Name: "doctor", Args: "[flags]",
-	Does: "whether a Redis has what guards need: scripts, commands, settings", Run: examineAll}
+	Does: "whether a Redis has what guards need, and a proxy what the gateway needs", Run: examineAll}
 
-// examined is a server with what was found.
+// examined is a server or a proxy with what was found.
 type examined struct {
 	Address  string    `json:"address"`
 	Findings []finding `json:"findings"`
-	Row      string    `json:"row"` // for docs/running-on.md
+	Row      string    `json:"row,omitempty"` // of a server, for docs/running-on.md
 }
 
 func examineAll(ctx context.Context, e *cli.Env) error {
 	var f connect.Redis
+	var behind proxyFlags
 	f.Register(e.Flags)
+	behind.register(e.Flags)
 	operands, err := e.Operands()
 	if err != nil {
 		return err
@@ -38,30 +41,59 @@ func examineAll(ctx context.Context, e *cli.Env) error {
 	if len(operands) > 0 {
 		return cli.Usagef("%d operands: it takes none", len(operands))
 	}
-	_, rdb, err := f.Connect(ctx, e)
+	var all []examined
+	if behind.url == "" || f.URL != "" {
+		all, err = examineServers(ctx, e, &f)
+	}
+	if err == nil && behind.url != "" {
+		var p examined
+		p, err = examineProxy(ctx, &behind)
+		all = append(all, p)
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rdb.Close() }()
-	servers, err := mastersOf(ctx, rdb, &f)
-	if err != nil {
-		return fmt.Errorf("cannot use the Redis at %s: %w", f.Address, err)
-	}
-	var all []examined
-	sick := false
-	for _, s := range servers {
-		s.now = e.Now
-		if err := s.examine(ctx); err != nil {
-			return fmt.Errorf("cannot use the Redis at %s: %w", s.address, err)
-		}
-		all = append(all, examined{s.address, s.found, s.row()})
-		sick = sick || slices.ContainsFunc(s.found, func(f finding) bool { return f.State == stateProblem })
-	}
 	err = e.Write(all, func(w *strings.Builder) { writeExamined(w, all) })
-	if err == nil && sick {
+	if err == nil && slices.ContainsFunc(all, examined.sick) {
 		err = cli.ErrProblem
 	}
 	return err
+}
+
+// sick reports whether a promise does not hold.
+func (x examined) sick() bool {
+	return slices.ContainsFunc(x.Findings, func(f finding) bool { return f.State == stateProblem })
+}
+
+func examineServers(ctx context.Context, e *cli.Env, f *connect.Redis) (all []examined, err error) {
+	_, rdb, err := f.Connect(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rdb.Close() }()
+	servers, err := mastersOf(ctx, rdb, f)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the Redis at %s: %w", f.Address, err)
+	}
+	for _, s := range servers {
+		s.now = e.Now
+		if err := s.examine(ctx); err != nil {
+			return nil, fmt.Errorf("cannot use the Redis at %s: %w", s.address, err)
+		}
+		all = append(all, examined{s.address, s.found, s.row()})
+	}
+	return all, nil
+}
+
+func examineProxy(ctx context.Context, f *proxyFlags) (examined, error) {
+	p, err := f.proxy()
+	if err != nil {
+		return examined{}, err
+	}
+	if err := p.examine(ctx); err != nil {
+		return examined{}, fmt.Errorf("cannot ask %s: %w", p.url, err)
+	}
+	return examined{Address: p.url.String(), Findings: p.found}, nil
 }
 
 func writeExamined(w *strings.Builder, all []examined) {
@@ -72,8 +104,13 @@ func writeExamined(w *strings.Builder, all []examined) {
 			if len(f.Guards) > 0 {
 				fmt.Fprintf(w, "  %21s concerns %s\n", "", strings.Join(f.Guards, ", "))
 			}
+			if f.Remedy != "" {
+				fmt.Fprintf(w, "  %21s %s\n", "", f.Remedy)
+			}
 		}
-		fmt.Fprintln(w, s.Row)
+		if s.Row != "" {
+			fmt.Fprintln(w, s.Row)
+		}
 	}
 }
 

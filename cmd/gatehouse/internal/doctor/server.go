@@ -19,12 +19,13 @@ const (
 	stateUnseen  = "unseen"
 )
 
-// finding is what the doctor has found out about one item of a server.
+// finding is what the doctor has found out about one item of a server or a proxy.
 type finding struct {
 	Item   string   `json:"item"`
 	State  string   `json:"state"`
 	Says   string   `json:"says"`
 	Guards []string `json:"guards,omitempty"` // those whose promises a problem breaks
+	Remedy string   `json:"remedy,omitempty"`
 }
 
 const everyGuard = "all guards"
@@ -50,7 +51,7 @@ type server struct {
 }
 
 func (s *server) report(state, item, says string, guards ...string) {
-	s.found = append(s.found, finding{item, state, says, guards})
+	s.found = append(s.found, finding{Item: item, State: state, Says: says, Guards: guards})
 }
 
 // ask sends a command that a service may refuse.
