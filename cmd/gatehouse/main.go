@@ -16,7 +16,7 @@
 //	control  what operators have decided about limits, lists, roll-outs and budgets
 //	replay   what rules would have done to the requests of an access log
 //	attack   what a limit or a sale of your own staging system lets through
-//	doctor   whether a Redis has what guards need
+//	doctor   whether a Redis has what guards need, and a proxy what the gateway needs
 //	version  which version this is
 //
 // gatehouse help COMMAND lists the flags. docs/command.md in the repository shows each of them at work.

@@ -3,6 +3,7 @@ package proxies
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,8 @@ func nginx(t *testing.T, dir string, edit func(string) string) []string {
 	}
 	conf := user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\n" +
 		"access_log off;\nclient_max_body_size 0;\n" + temp + block(t, "nginx") + "}\n"
-	return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", write(t, dir, "nginx.conf", edit(conf))}
+	path := write(t, dir, "nginx.conf", edit(conf))
+	return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", path}
 }
 
 // Each runs f with each program, at the same time.
@@ -172,7 +174,7 @@ func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Prox
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +186,7 @@ func freePort(t *testing.T) int {
 func (p *Proxy) Serve(t *testing.T, h http.Handler) {
 	t.Helper()
 	_ = os.Remove(p.socket)
-	l, err := net.Listen("unix", p.socket)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", p.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,7 @@ func (p *Proxy) Away() { _ = p.gateway.Close() }
 // run runs the proxy's program until the test ends, and reports whether it answers.
 func (p *Proxy) run(t *testing.T, name string, args []string) bool {
 	t.Helper()
-	cmd := exec.Command(name, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(p.socket))
@@ -227,7 +229,7 @@ func (p *Proxy) run(t *testing.T, name string, args []string) bool {
 			return true
 		default:
 		}
-		conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://"))
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://"))
 		if answers = err == nil; answers {
 			_ = conn.Close()
 		}

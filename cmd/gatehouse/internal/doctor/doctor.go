@@ -1,5 +1,5 @@
-// Package doctor is the command doctor: it looks at each server that guards would write to, and asks through a
-// proxy whether the promises of the gateway hold.
+// Package doctor is the command doctor: it looks at each server that guards would write to, and asks through
+// a proxy whether the promises of the gateway hold.
 package doctor
 
 import (

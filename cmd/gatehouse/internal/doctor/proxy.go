@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -51,11 +50,13 @@ func (f *proxyFlags) proxy() (*proxy, error) {
 	case f.method == "" || strings.ContainsFunc(f.method, func(c rune) bool { return c < 'A' || c > 'Z' }):
 		return nil, cli.Usagef("-proxy-method is %q: write it in capital letters", f.method)
 	}
-	return &proxy{client: client{url: u, patience: patience}, method: f.method, most: f.most, known: map[string]bool{}}, nil
+	return &proxy{client: client{url: u, patience: patience}, method: f.method, most: f.most,
+		known: map[string]bool{}}, nil
 }
 
 func (p *proxy) report(state, item, remedy, says string, args ...any) {
-	p.found = append(p.found, finding{Item: item, State: state, Says: fmt.Sprintf(says, args...), Remedy: remedy})
+	p.found = append(p.found, finding{Item: item, State: state, Says: fmt.Sprintf(says, args...),
+		Remedy: remedy})
 }
 
 // examine asks for everything. It ends with an error if the proxy cannot be reached.
@@ -80,7 +81,7 @@ func (p *proxy) examine(ctx context.Context) error {
 		p.report(stateOK, "fields", "", "allowed answers have RateLimit fields")
 	case second.status != http.StatusTooManyRequests && !p.refuses(ctx, true):
 		if !slices.ContainsFunc(p.found, func(f finding) bool { return f.Item == "refusal" }) {
-			p.report(stateProblem, "rule", "name a path that routes of the file guard", "no rule is met by this path: "+
+			p.report(stateProblem, "rule", remedyUnguarded, "no rule is met by this path: "+
 				"%d answers had no RateLimit field, and none was a refusal", p.sent)
 		}
 		return ctx.Err()
@@ -160,7 +161,9 @@ const (
 
 // try sends a changed request, and again between two requests as they should be if it seems not to be
 // counted: meanwhile, a limit may have given back what it had.
-func (p *proxy) try(ctx context.Context, changed func() request, harmless func(*reply) bool) (attempt, *reply) {
+func (p *proxy) try(
+	ctx context.Context, changed func() request, harmless func(*reply) bool,
+) (attempt, *reply) {
 	got := p.send(ctx, changed())
 	if p.counted(p.last, got) {
 		p.last = got
@@ -182,177 +185,6 @@ func (p *proxy) try(ctx context.Context, changed func() request, harmless func(*
 		}
 	}
 	return unclear, got
-}
-
-// forgery is a field of a client that must not count.
-type forgery struct {
-	name   string
-	value  func(p *proxy) string
-	remedy string
-}
-
-// The values are such that the gateway refuses what it reads of them, or takes the client for another. Where it
-// refuses all, they are such that it does not.
-var (
-	forgeries = append([]forgery{
-		{"X-Original-URI", otherTarget, "nginx: `proxy_set_header X-Original-URI $request_uri;` in the location " +
-			"of auth_request. HAProxy: `fields[\"x-original-uri\"] = {txn.sf:pathq()}`"},
-		{"X-Original-Method", otherMethod, "nginx: `proxy_set_header X-Original-Method $request_method;` in the " +
-			"location of auth_request. HAProxy: `fields[\"x-original-method\"] = {txn.sf:method()}`"},
-		{"X-Forwarded-Uri", otherTarget, "Caddy: `header_up X-Forwarded-Uri {uri}`. Traefik: leave " +
-			"`trustForwardHeader` off"},
-		{"X-Forwarded-Method", otherMethod, "Caddy: `header_up X-Forwarded-Method {method}`. Traefik: leave " +
-			"`trustForwardHeader` off"},
-		{"X-Forwarded-For", somebody, "nginx: `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;` in the " +
-			"location of auth_request. HAProxy: `table.insert(fields[\"x-forwarded-for\"], txn.sf:src())`. " +
-			"Traefik: leave `trustForwardHeader` off"},
-		{"Forwarded", func(p *proxy) string { return "for=" + somebody(p) }, remedyKey},
-		{"X-Real-IP", somebody, remedyKey},
-		{"Connection", always("X-Original-URI, X-Original-Method, X-Forwarded-Uri, X-Forwarded-Method, " +
-			"X-Forwarded-For"), "the proxy has to set the fields of the guide itself, whatever Connection names"},
-	}, ownForgeries...)
-	ownForgeries = []forgery{
-		{"Gatehouse-Status", always("204"), remedyOwn},
-		{"Gatehouse-Refusal", always("eyJzIjoyMDAsImgiOnt9LCJiIjoiIn0"), remedyOwn}, // of status 200
-	}
-)
-
-func always(value string) func(*proxy) string { return func(*proxy) string { return value } }
-
-func otherTarget(p *proxy) string {
-	if p.first.broken() {
-		return p.url.RequestURI()
-	}
-	return "/%00"
-}
-
-func otherMethod(p *proxy) string {
-	if p.first.broken() {
-		return p.method
-	}
-	return "("
-}
-
-// somebody returns an address that nobody has (RFC 2544).
-func somebody(*proxy) string {
-	return fmt.Sprintf("198.%d.%d.%d", 18+rand.IntN(2), rand.IntN(256), rand.IntN(256))
-}
-
-// forge sends each forgery, once and twice.
-func (p *proxy) forge(ctx context.Context, all []forgery) {
-	before, sick, vague := p.sent, false, false
-	for _, f := range all {
-		for _, times := range []string{"", " twice"} {
-			forged := func() request {
-				fields := []string{f.name, f.value(p)}
-				if times != "" {
-					fields = append(fields, fields...)
-				}
-				return request{method: p.method, target: p.url.RequestURI(), fields: fields}
-			}
-			how, got := p.try(ctx, forged, func(*reply) bool { return false })
-			if ctx.Err() != nil {
-				return
-			}
-			vague = vague || how == unclear
-			if how == wasNot {
-				sick = true
-				p.report(stateProblem, "forgery", f.remedy, "a client's own %s%s counts: %v; before: %v", f.name, times,
-					got, p.last)
-				break
-			}
-		}
-	}
-	switch {
-	case sick:
-	case vague:
-		p.report(stateUnseen, "forgery", "name a path with a slower limit", "the limit gives back too fast to tell "+
-			"whose it is")
-	case len(all) == len(forgeries) && !p.first.broken():
-		p.report(stateOK, "forgery", "", "%d requests with forged fields were counted as this client's",
-			p.sent-before)
-	}
-}
-
-// paths asks by other ways to write the path.
-func (p *proxy) paths(ctx context.Context) {
-	var around, failed []string
-	var other, failure *reply
-	vague, ways := false, waysToWrite(p.url)
-	for _, target := range ways {
-		how, got := p.try(ctx, func() request { return request{method: p.method, target: target} }, p.leadsNowhere)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case how == unclear:
-			vague = true
-		case how == wasNot && (got.err != nil || got.status >= http.StatusBadRequest):
-			failed, failure = append(failed, target), got
-		case how == wasNot:
-			around, other = append(around, target), got
-		}
-	}
-	if len(around) > 0 {
-		p.report(stateProblem, "path", remedyPath, "%s: %v; before: %v", strings.Join(around, " "), other, p.last)
-	}
-	if len(failed) > 0 {
-		p.report(stateProblem, "path", remedyOfStatus(failure.status), "%s: %v, in place of 400",
-			strings.Join(failed, " "), failure)
-	}
-	if vague {
-		p.report(stateUnseen, "path", "name a path with a slower limit", "the limit gives back too fast to tell "+
-			"whether other ways to write the path count")
-	} else if len(around)+len(failed) == 0 {
-		p.report(stateOK, "path", "", "%d other ways to write it count, or are no path", len(ways))
-	}
-}
-
-// leadsNowhere reports whether an answer says that a target is none of the application, or is another one.
-func (p *proxy) leadsNowhere(got *reply) bool {
-	switch got.status {
-	case http.StatusBadRequest, http.StatusNotFound:
-		return true
-	case http.StatusMovedPermanently, http.StatusPermanentRedirect:
-		return got.status != p.first.status
-	}
-	return false
-}
-
-// waysToWrite returns other targets that some programs take for the path of the URL.
-func waysToWrite(u *url.URL) []string {
-	path, query := u.EscapedPath(), ""
-	if u.RawQuery != "" {
-		query = "?" + u.RawQuery
-	}
-	if path == "" {
-		path = "/"
-	}
-	cut := strings.LastIndex(strings.TrimSuffix(path, "/"), "/") + 1 // where the last segment begins
-	if path == "/" {
-		cut = 1
-	}
-	ahead, last := path[:cut], path[cut:]
-	escaped := func(format string) string {
-		var b strings.Builder
-		for i := range len(last) {
-			letter := last[i]|0x20 >= 'a' && last[i]|0x20 <= 'z'
-			if letter && (i == 0 || last[i-1] != '%') && (i < 2 || last[i-2] != '%') {
-				fmt.Fprintf(&b, format, last[i])
-			} else {
-				b.WriteByte(last[i])
-			}
-		}
-		return ahead + b.String()
-	}
-	all := []string{"/" + path, "/." + path, "/x/.." + path, ahead + "/" + last, ahead + "./" + last,
-		ahead + "%2F" + last, ahead + "%2f" + last, ahead + "x%2F..%2F" + last, escaped("%%%02X"), escaped("%%%02x"),
-		strings.TrimSuffix(path, "/") + ";a=1", ahead + ";a=1/" + last, "/;/.." + path}
-	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(way string) bool { return way == path })
-	for i := range all {
-		all[i] += query
-	}
-	return all
 }
 
 // bodies sends bodies, which the proxy has to keep for the application. If requests are refused, it reports
@@ -403,8 +235,10 @@ func (p *proxy) refuses(ctx context.Context, unseen bool) bool {
 		case got.err != nil:
 			p.report(stateProblem, "refusal", remedyLog, "a request is %v", got)
 			return false
-		case got.status >= http.StatusBadRequest && got.status != p.first.status && (unseen || !got.limits() || before.least() == 0):
-			p.report(stateProblem, "refusal", remedyOfStatus(got.status), "a refusal arrives as %d in place of 429", got.status)
+		case got.status >= http.StatusBadRequest && got.status != p.first.status &&
+			(unseen || !got.limits() || before.least() == 0):
+			p.report(stateProblem, "refusal", remedyOfStatus(got.status), "a refusal arrives as %d in place of 429",
+				got.status)
 			return false
 		}
 	}
@@ -436,35 +270,4 @@ func (p *proxy) refusal(got *reply) {
 	if !p.first.limits() {
 		p.report(stateNote, "fields", remedyFields, "allowed answers have no RateLimit fields")
 	}
-}
-
-// The remedies, with lines of docs/guides/gateway.md.
-const (
-	remedyLog       = "read the log of gatehouse serve: it names what the proxy does not send"
-	remedyMalformed = "the key of a rule has no value: ip needs trust_unix_socket behind a Unix socket, and the proxy " +
-		"has to send X-Forwarded-For"
-	remedyKey = "take keys only from fields that the proxy sets itself; ip reads X-Forwarded-For alone"
-	remedyOwn = "nginx: `proxy_set_header Gatehouse-Refusal $gatehouse_refusal;` in @gatehouse-refusal. Others: " +
-		"compare with the guide"
-	remedyPath = "send the path as the client wrote it: nginx `$request_uri`, Caddy `{uri}`, HAProxy " +
-		"`txn.sf:pathq()`; serve without -encoded-slashes and -path-parameters"
-	remedyBody = "nginx: `proxy_pass_request_body off;` and `proxy_set_header Content-Length \"\";` in the location " +
-		"of auth_request. Caddy: `method GET` and `header_up -Content-Length`"
-	remedyRefusal = "the proxy has to pass on the gateway's answer with its fields: nginx `rewrite ^ /refusal break;` " +
-		"in @gatehouse-refusal"
-	remedyFields = "nginx: `add_header RateLimit $ratelimit always;`. Caddy: `header RateLimit " +
-		"{rp.header.Ratelimit}`. Traefik has no way"
-)
-
-// remedyOfStatus is that of a refusal that arrives with a wrong status.
-func remedyOfStatus(status int) string {
-	switch status {
-	case http.StatusForbidden:
-		return "nginx: `error_page 403 = @gatehouse-refusal;` where auth_request is, and `proxy_set_header " +
-			"Gatehouse-Refusal $gatehouse_refusal;` there"
-	case http.StatusInternalServerError, http.StatusServiceUnavailable:
-		return "name the proxy with -from of gatehouse serve; nginx makes 500 of a status that auth_request does not " +
-			"know"
-	}
-	return remedyRefusal
 }

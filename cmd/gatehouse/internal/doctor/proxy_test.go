@@ -130,7 +130,7 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 		"a gateway for another proxy": {program: nginx, from: gateway.HAProxy,
 			want: []string{"a refusal arrives as 500 in place of 429", "name the proxy with -from"}},
 		"a refusal that is cached": {program: nginx,
-			edits: []string{"rewrite ^ /refusal break;", "rewrite ^ /refusal break;\nproxy_hide_header Cache-Control;"},
+			edits: []string{"rewrite ^ /refusal break;", "rewrite ^ /refusal break; proxy_hide_header Cache-Control;"},
 			want:  []string{"429 arrives without Cache-Control", "pass on the gateway's answer"}},
 		"no fields": {program: nginx, edits: []string{"add_header RateLimit $ratelimit always;", "",
 			"add_header RateLimit-Policy $ratelimit_policy always;", ""}, well: true,
@@ -153,8 +153,8 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 			want: []string{"a client's own X-Original-URI counts", "`fields[\"x-original-uri\"] = {txn.sf:pathq()}`"}},
 		"the client's path before HAProxy's": {program: haproxy, edits: []string{`fields["x-original-uri"] = {`,
 			`fields["x-original-uri"] = fields["x-original-uri"] or {`, `, ["x-original-uri"] = true`, ""},
-			want: []string{"ok       rule", "a client's own X-Original-URI counts: answered 400 without RateLimit fields; " +
-				"before: answered 200, counted by"}},
+			want: []string{"ok       rule", "a client's own X-Original-URI counts: answered 400 without " +
+				"RateLimit fields; before: answered 200, counted by"}},
 		"the client's address before HAProxy's": {program: haproxy, edits: []string{`or {}`, `or {txn.sf:src()}`,
 			`table.insert(fields["x-forwarded-for"], txn.sf:src())`, ""},
 			want: []string{`a client's own X-Forwarded-For counts: answered 200, counted by "search" (59 left)`,
@@ -166,7 +166,8 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 		"a field of clients as the key": {program: caddy, path: "/real", want: []string{
 			`a client's own X-Real-IP counts: answered 200, counted by "search" (59 left)`, "fields that the proxy sets"}},
 		"a path without a rule": {program: caddy, path: "/free",
-			want: []string{"problem  rule         no rule is met by this path", "name a path that routes of the file guard"}},
+			want: []string{"problem  rule         no rule is met by this path",
+				"name a path that routes of the file guard"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -187,7 +188,8 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 func TestRemediesAreLinesOfTheGuide(t *testing.T) {
 	t.Parallel()
 	guide := proxies.Guide(t)
-	texts := []string{remedyOwn, remedyPath, remedyBody, remedyRefusal, remedyFields, remedyOfStatus(http.StatusForbidden)}
+	texts := []string{remedyOwn, remedyPath, remedyBody, remedyRefusal, remedyFields,
+		remedyOfStatus(http.StatusForbidden)}
 	for _, f := range forgeries {
 		texts = append(texts, f.remedy)
 	}
@@ -223,7 +225,8 @@ func TestDoctorDoesNotWaitForever(t *testing.T) {
 	}
 	var b strings.Builder
 	writeExamined(&b, []examined{{Address: "it", Findings: p.found}})
-	for _, want := range []string{"problem  body         a POST with a body of 1 MB is not answered: no answer within 300ms",
+	for _, want := range []string{
+		"problem  body         a POST with a body of 1 MB is not answered: no answer within 300ms",
 		"problem  body         a POST with a body of 1 MB and Expect: 100-continue is not", "`proxy_pass_request_body off;`"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s\nwant %s", b.String(), want)
@@ -258,7 +261,8 @@ func TestDoctorThroughTLS(t *testing.T) {
 	}
 	a := clitest.Run(t, []string{"SSL_CERT_FILE=" + roots}, "", "doctor", "-json", "-proxy", app.URL+"/x")
 	var all []examined
-	if err := json.Unmarshal([]byte(a.Out), &all); err != nil || len(all) != 1 || all[0].Address != app.URL+"/x" {
+	err := json.Unmarshal([]byte(a.Out), &all)
+	if err != nil || len(all) != 1 || all[0].Address != app.URL+"/x" {
 		t.Fatalf("%v in %+v", err, a)
 	}
 	var says []string
@@ -280,7 +284,8 @@ func TestDoctorOfRedisAndProxy(t *testing.T) {
 	s := redistest.StartServer(t)
 	app := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(app.Close)
-	a := clitest.Run(t, nil, "", "doctor", "-redis", "redis://"+s.Addr(), "-proxy", app.URL, "-proxy-requests", "3")
+	a := clitest.Run(t, nil, "", "doctor", "-redis", "redis://"+s.Addr(), "-proxy", app.URL,
+		"-proxy-requests", "3")
 	a.Want(t, cli.ExitProblem, allRun, "")
 	a.Want(t, cli.ExitProblem, "no rule is met by this path: 7 answers had no RateLimit field", "")
 }

@@ -147,6 +147,7 @@ func (r *request) exchange(conn net.Conn, host string) (*reply, error) {
 			continue
 		}
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // only the reason is of interest
+		_ = resp.Body.Close()
 		return newReply(resp, body), nil
 	}
 }
