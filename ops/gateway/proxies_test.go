@@ -430,7 +430,7 @@ routes:
   /: shop
 ...
 `
-	eachReal(t, func(t *testing.T, c configured) {
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		gate := guardtest.NewEngine(redistest.Single(t))
 		room := waitingroom.New(gate, "room", waitingroom.Options{Capacity: 1, Poll: time.Second,
 			Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
@@ -443,7 +443,7 @@ routes:
 			browser := &http.Client{Jar: jar, Timeout: time.Minute}
 			t.Cleanup(browser.CloseIdleConnections)
 			return func() bool {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/", nil)
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL+"/", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -457,7 +457,7 @@ routes:
 				_ = resp.Body.Close()
 				inside := string(body) == "0 <nil>"
 				if cached := resp.Header.Get("Cache-Control"); !inside && (cached != "no-store" ||
-					!strings.Contains(string(body), "in line") || resp.StatusCode != http.StatusOK) && c.from != gateway.Caddy {
+					!strings.Contains(string(body), "in line") || resp.StatusCode != http.StatusOK) && c.From != gateway.Caddy {
 					t.Errorf("%s, Cache-Control: %s, %.200s", resp.Status, cached, body)
 				}
 				return inside

@@ -1,0 +1,150 @@
+// Package edge_test runs the example: nginx, an application in Python behind it, and the gateway.
+package edge_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// lines is what the script writes.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func needs(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		if redistest.All() {
+			t.Fatalf("%s is not installed: .ci/install-test-programs %s", program, program)
+		}
+		t.Skipf("%s is not installed", program)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// get returns the status, the body and the field RateLimit.
+func get(t *testing.T, url string) (status int, body, limit string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b), resp.Header.Get("RateLimit")
+}
+
+// TestTheExampleRuns: what README.md shows. Ctrl-C ends all programs.
+func TestTheExampleRuns(t *testing.T) {
+	needs(t, "nginx")
+	needs(t, "python3")
+	port, app := freePort(t), freePort(t)
+	for app == port {
+		app = freePort(t)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./run", port, app)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "REDIS_URL=") })
+	var out lines
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := redistest.Spawn(cmd); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	redistest.Eventually(t, 2*time.Minute, func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("%v: %s", err, out.String())
+		default:
+		}
+		return strings.Contains(out.String(), "ready: http://127.0.0.1:"+port)
+	}, "it is not ready")
+	for i := range 10 {
+		status, body, limit := get(t, "http://127.0.0.1:"+port+"/")
+		wantStatus, wantBody := http.StatusOK, "hello from Python\n"
+		switch {
+		case i >= 9:
+			wantStatus, wantBody = http.StatusTooManyRequests, `"reason":"banned"`
+		case i >= 5:
+			wantStatus, wantBody = http.StatusTooManyRequests, `"reason":"limited"`
+		}
+		if status != wantStatus || !strings.Contains(body, wantBody) {
+			t.Errorf("%d: %d %s: want %d, %s", i, status, body, wantStatus, wantBody)
+		}
+		if want := fmt.Sprintf(`"pages";r=%d;`, 4-i); i < 5 && !strings.HasPrefix(limit, want) {
+			t.Errorf("%d: RateLimit: %s, want %s", i, limit, want)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	for _, port := range []string{port, app} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = conn.Close()
+			t.Errorf("a program is left on port %s", port)
+		}
+	}
+}
+
+// TestTheConfigurationIsThatOfTheGuide: edge.conf is the first block for nginx.
+func TestTheConfigurationIsThatOfTheGuide(t *testing.T) {
+	conf, err := os.ReadFile("edge.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(proxies.Guide(t), "```nginx\n"+string(conf)+"```") {
+		t.Error("docs/guides/gateway.md has another configuration for nginx")
+	}
+}
