@@ -107,6 +107,11 @@ func TestTheExampleRuns(t *testing.T) {
 		}
 		return strings.Contains(out.String(), "ready: http://127.0.0.1:"+port)
 	}, "it is not ready")
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := strings.ReplaceAll(string(page), ",\n\"", `,"`) // a body on two lines
 	for i := range 10 {
 		status, body, limit := get(t, "http://127.0.0.1:"+port+"/")
 		wantStatus, wantBody := http.StatusOK, "hello from Python\n"
@@ -118,6 +123,9 @@ func TestTheExampleRuns(t *testing.T) {
 		}
 		if status != wantStatus || !strings.Contains(body, wantBody) {
 			t.Errorf("%d: %d %s: want %d, %s", i, status, body, wantStatus, wantBody)
+		}
+		if (i == 0 || i == 5) && !strings.Contains(shown, strings.TrimSpace(body)) {
+			t.Errorf("README.md does not show %s", body)
 		}
 		if want := fmt.Sprintf(`"pages";r=%d;`, 4-i); i < 5 && !strings.HasPrefix(limit, want) {
 			t.Errorf("%d: RateLimit: %s, want %s", i, limit, want)
