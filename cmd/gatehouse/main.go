@@ -29,8 +29,8 @@
 //	2  it could not be done: wrong flags, no such file, no Redis, a change that was not confirmed, an
 //	   interruption
 //
-// The packages explain, serve, operate, edge, replay, attack and doctor have the subcommands. They share rules
-// (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
+// The packages explain, serve, operate, edge, replay, attack and doctor have the subcommands. They share
+// rules (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
 // (files of rules), connect (Redis) and cli (the command line, and output), and nothing else.
 package main
 
