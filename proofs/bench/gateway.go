@@ -144,7 +144,8 @@ func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
-	nginx := exec.CommandContext(context.WithoutCancel(ctx), "nginx", "-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", conf)
+	nginx := exec.CommandContext(context.WithoutCancel(ctx), "nginx", "-p", dir, "-e", "stderr",
+		"-g", "daemon off;", "-c", conf)
 	if err := nginx.Start(); err != nil {
 		return err
 	}

@@ -86,8 +86,8 @@ func (r *report) overheads(all []site, measured []paces) {
 ## In front of a page
 
 Requests per second through a whole server on loopback, from wrk with 16 connections or 64, and the CPU time
-of the server's process per request. Ratios are to the same page without a limit, measured right before: of requests
-more is better, of CPU time less.`)
+of the server's process per request. Ratios are to the same page without a limit, measured right before: of
+requests more is better, of CPU time less.`)
 	r.head("limit", "allowed, per second", "× no limit", "CPU µs", "× no limit",
 		"refused, per second", "× no limit", "CPU µs", "× no limit")
 	for i := 0; i < len(all); {
