@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	rulefile "github.com/gatehouse-go/gatehouse/ops/config"
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
@@ -150,6 +151,10 @@ func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 		return err
 	}
 	defer func() { _, _ = nginx.Process.Signal(syscall.SIGTERM), nginx.Wait() }() // its workers end, too
+	redistest.Eventually(t, time.Minute, func() bool {
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0]))
+		return err == nil && resp.Body.Close() == nil
+	}, "nginx does not answer")
 	measured, err := askInTurn(ctx, all, ports, c)
 	if err != nil {
 		return err
