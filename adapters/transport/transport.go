@@ -167,6 +167,7 @@ func (m *mounted) decide(ctx, of context.Context, a core.Attempt) (core.Decision
 	d, err := m.orLocal(ctx, a, m.waiter.Wait, m.waiter.WaitLocal)
 	if err != nil && ctx.Err() != nil && of.Err() == nil { // Most is over
 		said.Guard, said.Attempt = d.Guard, d.Attempt
+		said.RetryAfter = max(said.RetryAfter, d.RetryAfter, time.Millisecond)
 		return said, nil
 	}
 	return d, err

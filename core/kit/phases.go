@@ -78,15 +78,8 @@ type Finisher interface {
 //	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
 //	return d, g.Observe(ctx, "check", begun, d, err)
 func InTurn(ctx context.Context, b Prepared) (core.Decision, error) {
-	sent := false
-	defer func() { // a hook of the client may panic
-		if !sent {
-			b.Drop()
-		}
-	}()
 	if b.Call != nil {
 		script.Send(ctx, b.Call)
 	}
-	sent = true
 	return b.End(ctx)
 }

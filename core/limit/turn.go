@@ -68,10 +68,9 @@ func (s *lines) takeTurn(ctx context.Context, n *line, lasts time.Duration) {
 	}
 }
 
-// askTurn makes the call, and reports whether another process has the turn. After an error, or a panic of a
-// hook, none has: it is only polite to wait, and the call for units shows the error.
+// askTurn makes the call, and reports whether another process has the turn. After an error none has: it is
+// only polite to wait, and the call for units shows the error.
 func (s *lines) askTurn(ctx context.Context, n *line, lasts time.Duration) (others bool) {
-	defer func() { _ = recover() }()
 	c := script.Call{Runner: s.l.Engine().Runner, Script: turnScript, Limit: s.l.Engine().Deadline(),
 		Keys: []string{s.l.Key(n.tag, "turn")}, Args: []any{s.turns().name, lasts.Milliseconds()}}
 	script.Send(ctx, &c)
