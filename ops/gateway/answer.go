@@ -16,6 +16,9 @@ type answer struct {
 	status int
 	header http.Header
 	body   bytes.Buffer
+
+	led    bool // to the rules of a route
+	passed bool // all rules
 }
 
 // Header implements http.ResponseWriter.

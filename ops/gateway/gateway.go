@@ -127,7 +127,8 @@ func (g *gateway) logger() *slog.Logger { return g.live.Engine().Logger() }
 
 // check passes the request of a client through the rules of its route.
 func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
-	asked, lacks := g.asked(r)
+	a := &answer{header: http.Header{}}
+	asked, lacks := g.asked(r, a)
 	if lacks != "" {
 		g.warn(r, "the proxy does not send what it has to: compare its configuration with the guide", "lacks",
 			lacks)
@@ -140,35 +141,37 @@ func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	asked.URL = u
-	passed := new(bool)
-	asked = asked.WithContext(context.WithValue(asked.Context(), passedKey{}, passed))
-	answer := &answer{header: http.Header{}}
-	g.routes().serve(answer, asked)
-	if !*passed {
-		g.refuse(w, answer)
+	g.routes().serve(a, asked)
+	if !a.passed {
+		g.refuse(w, a)
 		return
 	}
-	copyFields(w.Header(), answer.header)
+	copyFields(w.Header(), a.header)
 	w.WriteHeader(g.dialect.allowed)
 }
 
-// passedKey is the key of a *bool that is set when a request has passed.
-type passedKey struct{}
+// answerKey is the key of the answer to a request.
+type answerKey struct{}
+
+// answerOf returns the answer to a request, which a rule may have wrapped.
+func answerOf(r *http.Request) *answer { return r.Context().Value(answerKey{}).(*answer) }
 
 // pass is the handler behind all rules.
 func pass(w http.ResponseWriter, r *http.Request) {
-	if passed, ok := r.Context().Value(passedKey{}).(*bool); ok {
-		*passed = true
-	}
+	answerOf(r).passed = true
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // asked makes the request that the proxy asks about, all but its URL. lacks names what the proxy has not
 // sent.
-func (g *gateway) asked(r *http.Request) (asked *http.Request, lacks string) {
-	d := g.dialect
-	asked = new(http.Request)
-	*asked = *r
+func (g *gateway) asked(r *http.Request, a *answer) (asked *http.Request, lacks string) {
+	d, ctx := g.dialect, context.WithValue(r.Context(), answerKey{}, a)
+	for name, field := range g.options.Users {
+		if values := r.Header.Values(field); len(values) == 1 && values[0] != "" {
+			ctx = keyfuncs.WithValue(ctx, name, values[0])
+		}
+	}
+	asked = r.WithContext(ctx)
 	asked.Body, asked.ContentLength, asked.TransferEncoding = http.NoBody, 0, nil
 	asked.Header = make(http.Header, len(r.Header))
 	for name, values := range r.Header {
@@ -193,13 +196,7 @@ func (g *gateway) asked(r *http.Request) (asked *http.Request, lacks string) {
 	if lacks == "" && !isToken(asked.Method) {
 		lacks = "a method"
 	}
-	ctx := asked.Context()
-	for name, field := range g.options.Users {
-		if values := r.Header.Values(field); len(values) == 1 && values[0] != "" {
-			ctx = keyfuncs.WithValue(ctx, name, values[0])
-		}
-	}
-	return asked.WithContext(ctx), lacks
+	return asked, lacks
 }
 
 // isToken reports whether a method is written as one (RFC 9110, section 5.6.2), so far as it matters here.

@@ -399,6 +399,29 @@ func TestAGatewayThatIsAway(t *testing.T) {
 	})
 }
 
+// TestTheOpenConfigurationOfTheGuide: the lines for nginx that let requests pass while the gateway does not
+// answer, and no others.
+func TestTheOpenConfigurationOfTheGuide(t *testing.T) {
+	lines := regexp.MustCompile("(?s)```nginx\n(.*?)```").FindAllStringSubmatch(proxies.Guide(t), -1)
+	if len(lines) != 3 {
+		t.Fatalf("the guide has %d blocks for nginx", len(lines))
+	}
+	live, _ := watch(t, guardtest.NewEngine(redistest.Single(t)),
+		strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""))
+	h := gateway.Handler(live, gateway.Options{From: gateway.Nginx})
+	const check, refusal = "    location = /gatehouse-check {\n", "    location @gatehouse-refusal {\n"
+	p := &real{proxies.Start(t, proxies.All[0], h, check, check+lines[1][1], refusal, lines[2][1]+refusal), h}
+	for i, want := range []int{200, 200, 429} {
+		if resp := p.raw(t, "POST", "/login"); resp.StatusCode != want {
+			t.Errorf("%d: %s", i, resp.Status)
+		}
+	}
+	p.Away()
+	if resp := p.raw(t, "POST", "/login"); resp.StatusCode != http.StatusOK || p.Reached.Load() != 3 {
+		t.Errorf("%s, reached %d times", resp.Status, p.Reached.Load())
+	}
+}
+
 // TestRedisIsAwayBehindAGateway: the policy of the rule, and no error of the proxy.
 func TestRedisIsAwayBehindAGateway(t *testing.T) {
 	b := redistest.Single(t)

@@ -15,8 +15,23 @@ type routes struct {
 	mux *http.ServeMux
 }
 
-// guarded is what a pattern leads to: its lists, and behind them pass.
-type guarded struct{ http.Handler }
+// route is what a pattern leads to: its lists, and behind them pass.
+type route struct {
+	of    *routes
+	lists http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (t route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answerOf(r).led = true
+	if !isWhole(r.Pattern, r.URL.Path) {
+		if twin := t.of.twin(r); twin != nil {
+			t.of.mux.ServeHTTP(w, twin)
+			return
+		}
+	}
+	t.lists.ServeHTTP(w, r)
+}
 
 // routes returns the routes of the file in force.
 func (g *gateway) routes() *routes {
@@ -30,43 +45,48 @@ func (g *gateway) routes() *routes {
 		return known
 	}
 	made := &routes{set, http.NewServeMux()}
-	for _, route := range set.Config().Routes() {
+	for _, of := range set.Config().Routes() {
 		var h http.Handler = http.HandlerFunc(pass)
-		for i := len(route.Lists) - 1; i >= 0; i-- {
-			h = nethttpmw.Follow(set.Pipeline(route.Lists[i]))(h)
+		for i := len(of.Lists) - 1; i >= 0; i-- {
+			h = nethttpmw.Follow(set.Pipeline(of.Lists[i]))(h)
 		}
-		made.mux.Handle(route.Pattern, guarded{h})
+		made.mux.Handle(of.Pattern, route{made, h})
 	}
 	g.routed.Store(made)
 	return made
 }
 
 // serve passes the request through the lists of its route, if it has one.
-func (s *routes) serve(w http.ResponseWriter, r *http.Request) {
+func (s *routes) serve(a *answer, r *http.Request) {
 	if r.RequestURI == "*" { // of OPTIONS: it is about the server
-		pass(w, r)
+		pass(a, r)
 		return
 	}
-	leads, pattern := s.find(r)
-	// Applications often take a path with a slash at its end for the one without, or the other way round. That
-	// must not lead around a route.
-	if twin := otherEnd(r); twin != nil && !isWhole(pattern, r.URL.Path) {
-		if also, other := s.find(twin); also && isWhole(other, twin.URL.Path) {
-			leads, r = true, twin
-		}
-	}
-	if !leads {
-		pass(w, r)
+	s.mux.ServeHTTP(a, r)
+	if a.led {
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	*a = answer{header: http.Header{}} // without a redirect, or a 404 or 405, of the ServeMux
+	if twin := s.twin(r); twin != nil {
+		s.mux.ServeHTTP(a, twin)
+		return
+	}
+	pass(a, r)
 }
 
-// find returns the pattern of a request, and whether it leads to lists of rules. A redirect does not.
-func (s *routes) find(r *http.Request) (leads bool, pattern string) {
-	h, pattern := s.mux.Handler(r)
-	_, leads = h.(guarded)
-	return leads, pattern
+// twin returns the request with a slash at the end of its path, or without one, if that has a route that
+// names all of its path. Applications often take the two for the same. That must not lead around a route.
+func (s *routes) twin(r *http.Request) *http.Request {
+	twin := otherEnd(r)
+	if twin == nil {
+		return nil
+	}
+	if h, pattern := s.mux.Handler(twin); !isWhole(pattern, twin.URL.Path) {
+		return nil
+	} else if _, leads := h.(route); !leads {
+		return nil
+	}
+	return twin
 }
 
 // isWhole reports whether a pattern names all of a path, and not only what it begins with.

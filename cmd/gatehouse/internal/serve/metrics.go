@@ -12,52 +12,62 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 )
 
-// metrics counts what guards do, under the names of package gatehouseprom, so that its dashboard fits.
+// metrics counts what guards do, under the names of package gatehouseprom, so that its dashboard fits. It
+// needs no client of Prometheus.
 type metrics struct {
 	mu     sync.Mutex
-	counts map[string]float64 // by the line of the metric
+	counts map[series]float64
 }
 
-func newMetrics() *metrics { return &metrics{counts: map[string]float64{}} }
+// series is a metric with its labels, in the order of kinds.
+type series struct {
+	kind   int
+	labels [3]string
+}
 
-// kinds are the metrics.
-var kinds = []struct{ name, kind, help string }{
-	{"gatehouse_breakers_open", "gauge", "Breakers that are open now."},
-	{"gatehouse_decisions_total", "counter", "Attempts that guards decided, by reason and source."},
-	{"gatehouse_errors_total", "counter", "Failed calls of guards, by kind of error."},
-	{"gatehouse_refusals_total", "counter", "Requests that were refused without a decision."},
+func newMetrics() *metrics { return &metrics{counts: map[series]float64{}} }
+
+// The metrics.
+const (
+	breakers = iota
+	decisions
+	failures
+	refusals
+)
+
+var kinds = [...]struct {
+	name, kind, help string
+	labels           []string
+}{
+	breakers: {"gatehouse_breakers_open", "gauge", "Breakers that are open now.", nil},
+	decisions: {"gatehouse_decisions_total", "counter", "Attempts that guards decided, by reason and source.",
+		[]string{"guard", "reason", "source"}},
+	failures: {"gatehouse_errors_total", "counter", "Failed calls of guards, by kind of error.",
+		[]string{"guard", "op", "kind"}},
+	refusals: {"gatehouse_refusals_total", "counter", "Requests that were refused without a decision.",
+		[]string{"guard", "key", "reason"}},
 }
 
 // Observe implements [core.Observer].
 func (m *metrics) Observe(_ context.Context, e core.Event) {
-	switch {
+	switch reason := string(e.Decision.Reason); {
 	case e.Breaker != nil && e.Breaker.Open:
-		m.add(1, "gatehouse_breakers_open")
+		m.add(1, series{kind: breakers})
 	case e.Breaker != nil:
-		m.add(-1, "gatehouse_breakers_open")
+		m.add(-1, series{kind: breakers})
 	case e.Op == "refuse":
-		m.add(1, "gatehouse_refusals_total", "guard", e.Guard, "key", e.Key, "reason", string(e.Decision.Reason))
+		m.add(1, series{refusals, [3]string{e.Guard, e.Key, reason}})
 	case e.Err != nil:
-		m.add(1, "gatehouse_errors_total", "guard", e.Guard, "op", e.Op, "kind", e.ErrorKind())
+		m.add(1, series{failures, [3]string{e.Guard, e.Op, e.ErrorKind()}})
 	case e.Decided():
-		m.add(1, "gatehouse_decisions_total", "guard", e.Guard, "reason", string(e.Decision.Reason),
-			"source", e.Source())
+		m.add(1, series{decisions, [3]string{e.Guard, reason, e.Source()}})
 	}
 }
 
-func (m *metrics) add(n float64, name string, labels ...string) {
-	var line strings.Builder
-	line.WriteString(name)
-	for i := 0; i < len(labels); i += 2 {
-		line.WriteByte("{,"[min(i, 1)])
-		fmt.Fprintf(&line, "%s=%q", labels[i], labels[i+1]) // names of guards and reasons: all of them plain
-	}
-	if len(labels) > 0 {
-		line.WriteByte('}')
-	}
+func (m *metrics) add(n float64, s series) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counts[line.String()] += n
+	m.counts[s] += n
 }
 
 // write answers with the text format of Prometheus.
@@ -65,14 +75,22 @@ func (m *metrics) write(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	counts := maps.Clone(m.counts)
 	m.mu.Unlock()
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	lines := slices.Sorted(maps.Keys(counts))
-	for _, k := range kinds {
-		_, _ = fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", k.name, k.help, k.name, k.kind)
-		for _, line := range lines {
-			if strings.HasPrefix(line, k.name) {
-				_, _ = fmt.Fprintf(w, "%s %v\n", line, counts[line])
-			}
+	lines := make([][]string, len(kinds))
+	for s, n := range counts {
+		var labels []string
+		for i, name := range kinds[s.kind].labels {
+			labels = append(labels, fmt.Sprintf("%s=%q", name, s.labels[i])) // names and reasons: all of them plain
 		}
+		line := kinds[s.kind].name
+		if labels != nil {
+			line += "{" + strings.Join(labels, ",") + "}"
+		}
+		lines[s.kind] = append(lines[s.kind], fmt.Sprintf("%s %v\n", line, n))
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	for i, k := range kinds {
+		slices.Sort(lines[i])
+		_, _ = fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s", k.name, k.help, k.name, k.kind,
+			strings.Join(lines[i], ""))
 	}
 }

@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/serve"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
@@ -37,28 +37,10 @@ routes:
 ...
 `
 
-// lines is what a process writes.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // running is the command as a process.
 type running struct {
 	*exec.Cmd
-	errs  lines
+	errs  guardtest.Output
 	ended chan error
 }
 
@@ -197,7 +179,7 @@ func TestServeOnRedis(t *testing.T) {
 	}
 }
 
-// TestOneProcessAfterTheOther: while one takes the other's place, no question is lost.
+// TestOneProcessAfterTheOther: while one takes the other's place, and reads its file, no question is lost.
 //
 // Promise (Gateway): At a deployment, a reload and SIGTERM no request is lost.
 func TestOneProcessAfterTheOther(t *testing.T) {
@@ -228,6 +210,13 @@ func TestOneProcessAfterTheOther(t *testing.T) {
 	for range 3 {
 		next := start(t, environ, "-rules", file, "-listen", "unix:"+socket)
 		former.stop(t)
+		if err := errors.Join(os.WriteFile(file, []byte(rules+"# "+fmt.Sprint(asked.Load())+"\n"), 0o600),
+			next.Process.Signal(syscall.SIGHUP)); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			return strings.Contains(next.errs.String(), "rules changed")
+		}, "the file is not read")
 		before := asked.Load()
 		redistest.Eventually(t, 20*time.Second, func() bool { return asked.Load() > before+100 }, "nobody answers")
 		former = next
