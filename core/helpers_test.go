@@ -1,10 +1,8 @@
 package core_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -139,28 +138,10 @@ type observerFunc func(context.Context, core.Event)
 func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
 
 // quiet keeps what is logged during the test to itself.
-func quiet(t *testing.T) *lockedBuffer {
-	var log lockedBuffer
+func quiet(t *testing.T) *guardtest.Output {
+	var log guardtest.Output
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return &log
-}
-
-// lockedBuffer is a buffer that a logger may write to from several goroutines.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

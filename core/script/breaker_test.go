@@ -98,8 +98,8 @@ func perHour(context.Context, core.Attempt) ([]limit.Limit, error) {
 func (s *breakerScene) Observe(ctx context.Context, e core.Event) { s.Recorder.Observe(ctx, e) }
 
 // quiet redirects the log, because the test causes errors on purpose, and returns what was logged.
-func quiet(t *testing.T) *lockedBuffer {
-	var log lockedBuffer
+func quiet(t *testing.T) *guardtest.Output {
+	var log guardtest.Output
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })

@@ -58,7 +58,7 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 			c.options.ContextTimeoutEnabled = true
 			rdb := redis.NewClient(c.options)
 			closing(t, rdb)
-			var log lockedBuffer
+			var log guardtest.Output
 			e := core.New(rdb, core.WithObserver(guardtest.Ignore{}),
 				core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			g := limit.NewSlidingWindow(e, "w", limit.PerHour(5))

@@ -1,10 +1,8 @@
 package script_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +22,7 @@ import (
 // to 100 that come during the probe; these are not sent again.
 func TestIdleTLSConnectionsThatTheServerClosedCostOneCall(t *testing.T) {
 	t.Parallel()
-	var log lockedBuffer
+	var log guardtest.Output
 	o := redistest.StartOutages(t)
 	opt := o.Options()
 	opt.Dialer, opt.PoolSize, opt.ContextTimeoutEnabled = o.OverTLS(), 30, true
@@ -63,22 +61,4 @@ func TestIdleTLSConnectionsThatTheServerClosedCostOneCall(t *testing.T) {
 	if n := strings.Count(log.String(), "ConnMaxIdleTime"); n != 1 {
 		t.Errorf("%d warnings, want one:\n%s", n, log.String())
 	}
-}
-
-// lockedBuffer is a buffer that a goroutine may write to while another reads.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(text)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -2,7 +2,6 @@
 package edge_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,44 +11,16 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-// lines is what the script writes.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if redistest.All() {
-			t.Fatalf("%s is not installed: .ci/install-test-programs %s", program, program)
-		}
-		t.Skipf("%s is not installed", program)
-	}
-}
 
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -83,15 +54,14 @@ func get(t *testing.T, url string) (status int, body, limit string) {
 
 // TestTheExampleRuns: what README.md shows. Ctrl-C ends all programs.
 func TestTheExampleRuns(t *testing.T) {
-	needs(t, "nginx")
-	needs(t, "python3")
+	redistest.Need(t, "nginx", "python3")
 	port, app := freePort(t), freePort(t)
 	for app == port {
 		app = freePort(t)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./run", port, app)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "REDIS_URL=") })
-	var out lines
+	var out guardtest.Output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := redistest.Spawn(cmd); err != nil {
 		t.Fatal(err)
@@ -111,7 +81,7 @@ func TestTheExampleRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := strings.ReplaceAll(string(page), ",\n\"", `,"`) // a body on two lines
+	shown := strings.ReplaceAll(string(page), ",\n\"", `,"`) // a body on two guardtest.Output
 	for i := range 10 {
 		status, body, limit := get(t, "http://127.0.0.1:"+port+"/")
 		wantStatus, wantBody := http.StatusOK, "hello from Python\n"

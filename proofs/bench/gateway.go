@@ -5,23 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
-	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	rulefile "github.com/gatehouse-go/gatehouse/ops/config"
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
@@ -74,88 +71,26 @@ func questions(ctx context.Context, dir string, rdb *redis.Client) ([]asked, err
 	return append(all, asked{name: "nobody"}), nil
 }
 
-// nginxConfig is a server per question. It is that of docs/guides/gateway.md, without the fields for clients.
-func nginxConfig(dir, app string, ports []int, sockets []string) string {
-	var conf strings.Builder
-	if os.Getuid() == 0 {
-		conf.WriteString("user root;\n")
-	}
-	fmt.Fprintf(&conf, "pid %s/pid;\nerror_log %s/errors;\nevents {}\nhttp {\naccess_log off;\n", dir, dir)
-	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		fmt.Fprintf(&conf, "%s_temp_path %s/%s;\n", kind, dir, kind)
-	}
-	fmt.Fprintf(&conf, "upstream app { server %s; keepalive 64; }\n", app)
-	for i, port := range ports {
-		fmt.Fprintf(&conf, "server {\nlisten 127.0.0.1:%d;\nlocation / {\nproxy_pass http://app;\n"+
-			"proxy_http_version 1.1;\nproxy_set_header Connection \"\";\n", port)
-		if sockets[i] == "" {
-			conf.WriteString("}\n}\n")
-			continue
-		}
-		fmt.Fprintf(&conf, "auth_request /ask;\nauth_request_set $refusal $upstream_http_gatehouse_refusal;\n"+
-			"error_page 403 = @refusal;\n}\n"+
-			"location = /ask {\ninternal;\nproxy_pass http://ask%d/check;\nproxy_http_version 1.1;\n"+
-			"proxy_pass_request_body off;\nproxy_buffer_size 32k;\nproxy_buffers 4 32k;\n"+
-			"proxy_set_header Connection \"\";\nproxy_set_header Content-Length \"\";\n"+
-			"proxy_set_header X-Original-Method $request_method;\nproxy_set_header X-Original-URI $request_uri;\n"+
-			"proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n}\n"+
-			"location @refusal {\nrewrite ^ /refusal break;\nproxy_pass http://ask%d;\nproxy_http_version 1.1;\n"+
-			"proxy_set_header Connection \"\";\nproxy_set_header Gatehouse-Refusal $refusal;\n}\n}\n"+
-			"upstream ask%d { server unix:%s; keepalive 64; }\n", i, i, i, sockets[i])
-	}
-	conf.WriteString("}\n")
-	return conf.String()
-}
-
-// gateways measures nginx that asks, beside nginx that asks a handler of one line.
+// gateways measures nginx that asks, configured as docs/guides/gateway.md says, beside nginx that asks a
+// handler of one line.
 func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
-	ctx := t.Context()
-	dir, err := os.MkdirTemp("", "gateway")
+	all, err := questions(t.Context(), t.TempDir(), rdb)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	all, err := questions(ctx, dir, rdb)
-	if err != nil {
-		return err
-	}
-	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(hello))
-	}))
-	defer app.Close()
-	ports, sockets := make([]int, len(all)), make([]string, len(all))
+	urls := make([]string, len(all))
 	for i, q := range all {
-		if ports[i], err = freePort(ctx); err != nil {
-			return err
+		edits := []string{ // connections to the page are kept, so that the question is what costs
+			"upstream gatehouse {", "upstream app { server 127.0.0.1:8080; keepalive 64; }\nupstream gatehouse {",
+			"proxy_pass http://127.0.0.1:8080;", "proxy_pass http://app;\nproxy_http_version 1.1;\n" +
+				"proxy_set_header Connection \"\";",
 		}
 		if q.handler == nil {
-			continue
+			q.handler, edits = http.NotFoundHandler(), append(edits, "auth_request /gatehouse-check;", "")
 		}
-		sockets[i] = filepath.Join(dir, strconv.Itoa(i))
-		l, err := new(net.ListenConfig).Listen(ctx, "unix", sockets[i])
-		if err != nil {
-			return err
-		}
-		server := &http.Server{Handler: q.handler, ReadHeaderTimeout: time.Minute}
-		go func() { _ = server.Serve(l) }()
-		defer func() { _ = server.Close() }()
+		urls[i] = proxies.Start(t, proxies.All[0], q.handler, edits...).URL
 	}
-	conf := filepath.Join(dir, "nginx.conf")
-	text := nginxConfig(dir, strings.TrimPrefix(app.URL, "http://"), ports, sockets)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		return err
-	}
-	nginx := exec.CommandContext(context.WithoutCancel(ctx), "nginx", "-p", dir, "-e", "stderr",
-		"-g", "daemon off;", "-c", conf)
-	if err := nginx.Start(); err != nil {
-		return err
-	}
-	defer func() { _, _ = nginx.Process.Signal(syscall.SIGTERM), nginx.Wait() }() // its workers end, too
-	redistest.Eventually(t, time.Minute, func() bool {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0]))
-		return err == nil && resp.Body.Close() == nil
-	}, "nginx does not answer")
-	measured, err := askInTurn(ctx, all, ports, c)
+	measured, err := askInTurn(t.Context(), all, urls, c)
 	if err != nil {
 		return err
 	}
@@ -163,25 +98,17 @@ func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 	return nil
 }
 
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
-
 // asking is what wrk saw in the turns of a question.
 type asking struct{ rate, p99 []float64 }
 
 // askInTurn lets wrk request each server in turn. The first round is a warm-up.
-func askInTurn(ctx context.Context, all []asked, ports []int, c config) ([]asking, error) {
+func askInTurn(ctx context.Context, all []asked, urls []string, c config) ([]asking, error) {
 	measured, order := make([]asking, len(all)), rand.New(rand.NewPCG(c.seed, 1))
 	for round := range c.rounds + 1 {
 		for _, i := range order.Perm(len(all)) {
 			seconds := strconv.Itoa(max(int(c.page/time.Second), 1)) + "s"
 			b, err := exec.CommandContext(ctx, "wrk", "-t", "1", "-c", strconv.Itoa(gatewayConnections), "-d", seconds,
-				"--latency", fmt.Sprintf("http://127.0.0.1:%d/", ports[i])).CombinedOutput()
+				"--latency", urls[i]+"/").CombinedOutput()
 			if err != nil {
 				return nil, fmt.Errorf("wrk: %w: %s", err, b)
 			}

@@ -124,12 +124,7 @@ func write(t *testing.T, dir, name, contents string) string {
 // of texts: the first one stands in the configuration of the guide, and the second one takes its place.
 func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Proxy {
 	t.Helper()
-	if _, err := exec.LookPath(program.Name); err != nil {
-		if redistest.All() {
-			t.Fatalf("%s is not installed: .ci/install-test-programs %s", program.Name, program.Name)
-		}
-		t.Skipf("%s is not installed", program.Name)
-	}
+	redistest.Need(t, program.Name)
 	dir, err := os.MkdirTemp("", "gateway") // short: it has sockets
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +200,7 @@ func (p *Proxy) Away() { _ = p.gateway.Close() }
 // run runs the proxy's program until the test ends, and reports whether it answers.
 func (p *Proxy) run(t *testing.T, name string, args []string) bool {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), redistest.Path(name), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(p.socket))

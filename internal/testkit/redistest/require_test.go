@@ -10,7 +10,7 @@ import (
 func TestMissingRedisSkipsLoudlyOrFails(t *testing.T) {
 	run := func(env ...string) (string, error) {
 		cmd := child(t, "TestPausedServerNeverAnswers")
-		cmd.Env = append(cmd.Env, append(env, "PATH=", ServerEnv+"=")...)
+		cmd.Env = append(cmd.Env, append(env, "PATH=", ServerEnv+"=", "GATEHOUSE_ALL=", "GATEHOUSE_SOAK=")...)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}

@@ -1,14 +1,12 @@
 package edge
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,30 +46,12 @@ func backendOf(t *testing.T, s *redistest.Server) redistest.Backend {
 
 func environOf(s *redistest.Server) []string { return []string{"REDIS_URL=redis://" + s.Addr()} }
 
-// buffer is what a process writes, while it runs.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // followed is a process with -follow.
 type followed struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	file string
-	errs buffer
+	errs guardtest.Output
 }
 
 // follow starts the command with -follow, and waits for its first file.
