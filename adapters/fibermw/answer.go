@@ -128,7 +128,27 @@ func (a *answer) send() {
 	ctx.Response.SetStatusCode(a.status)
 	ctx.Response.ResetBody() // closes a stream
 	ctx.Response.SetBodyRaw(a.body)
+	if !drain(&ctx.Request) {
+		ctx.Response.SetConnectionClose()
+	}
 	a.sent = maps.Clone(a.header)
+}
+
+// drained is how much of a body, at most, is read for nobody, in bytes.
+const drained = 256 << 10 // as net/http does
+
+// drain reads the rest of a body that the application streams, and reports whether none is left. fasthttp
+// takes what is left for the next request of the connection, and a proxy may send that for another client.
+func drain(r *fasthttp.Request) bool {
+	body := r.BodyStream()
+	if body == nil {
+		return true
+	}
+	if n := r.Header.ContentLength(); n < 0 || n > drained {
+		return false // nobody knows whether a body without a length has been read to its end
+	}
+	_, err := io.Copy(io.Discard, body)
+	return err == nil
 }
 
 // tell writes fiber's response to the writer of the rules.
