@@ -151,6 +151,9 @@ func (s *server) examine(ctx context.Context) error {
 		if err := s.tryCommands(ctx); err != nil {
 			return err
 		}
+		if err := s.tracks(ctx); err != nil {
+			return err
+		}
 	}
 	s.user(ctx)
 	s.evicts(ctx)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -88,12 +89,13 @@ func TestDoctorOnAServerThatIsWell(t *testing.T) {
 	s := redistest.StartServer(t, "--appendonly", "yes", "--maxmemory", "100mb")
 	rdb := s.Client(t)
 	do(t, rdb, "set", "gatehouse:window:site:{ann}:log", "of the application", "px", "600000")
-	visit(t, nil, "redis://"+s.Addr(), cli.ExitOK, allRun, "noeviction",
-		"| append-only file | 0 | 10000 |")
+	visit(t, nil, "redis://"+s.Addr(), cli.ExitOK, allRun, "noeviction", "ok       tracking     Redis tells",
+		"| none | noeviction | append-only file | 0 | 10000 |")
 	commands := allow(t, rdb, "limits", "guards", "acked")
 	do(t, rdb, "config", "resetstat")
 	visit(t, nil, "redis://shop:SECRET@"+s.Addr(), cli.ExitOK, allRun,
-		"unseen   memory       INFO does not tell it: NOPERM", "| none | unseen | unseen |")
+		"unseen   memory       INFO does not tell it: NOPERM", "note     tracking     CLIENT TRACKING, by which",
+		"give the command a user of its own", "| `CLIENT TRACKING` | unseen | unseen |")
 	stats := rdb.Info(t.Context(), "commandstats").Val()
 	for _, command := range commands {
 		if !strings.Contains(stats, "cmdstat_"+command+":") {
@@ -127,12 +129,12 @@ func TestDoctorFindsWhatIsMissing(t *testing.T) {
 			allow(t, s.Client(t), "limits", "guards")
 			do(t, s.Client(t), "acl", "setuser", "shop", "-xadd")
 			return "shop:SECRET@"
-		}, []string{" refused: XADD: ", "concerns buckets, budget, control, seckill, votes\n", "| `XADD`, `WAIT` |"}},
+		}, []string{" refused: XADD: ", "concerns buckets, budget, control, seckill, votes\n", "| `XADD`, `WAIT`, `CLIENT TRACKING` |"}},
 		{"no scripts", nil, func(t *testing.T, s *redistest.Server) string {
 			allow(t, s.Client(t), "limits", "guards")
 			do(t, s.Client(t), "acl", "setuser", "shop", "-eval", "-evalsha")
 			return "shop:SECRET@"
-		}, []string{" refused: EVAL: NOPERM", "| 0 of ", " | `EVAL`, `EVALSHA`, `WAIT` |"}},
+		}, []string{" refused: EVAL: NOPERM", "| 0 of ", " | `EVAL`, `EVALSHA`, `WAIT`, `CLIENT"}},
 		{"a command that is renamed", []string{"--rename-command", "ZCARD", ""}, nil,
 			[]string{"refused: ZCARD: ERR", "under another name", "ZCARD: ERR unknown command", "| `ZCARD` |"}},
 		{"a command that not all need", []string{"--rename-command", "WAIT", ""}, nil, nil},
@@ -171,6 +173,57 @@ func TestDoctorFindsWhatIsMissing(t *testing.T) {
 			visit(t, nil, "redis://"+user+s.Addr(), code, tt.want...)
 			wantClean(t, s.Client(t), 0)
 		})
+	}
+}
+
+// TestDoctorTriesTracking, without which gatehouse bans -follow alone does not work: a right that is missing is
+// no problem.
+func TestDoctorTriesTracking(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartServer(t)
+	rdb := s.Client(t)
+	allow(t, rdb, "limits", "guards", "acked")
+	for _, tt := range []struct {
+		rule string // for the user, after those before
+		want string
+	}{
+		{"-client", "note     tracking     CLIENT TRACKING, by which Redis tells of changes: NOPERM"},
+		{"+client|id", "the 'client|tracking' command: gatehouse bans -follow does not work"},
+		{"+client|tracking", "note     tracking     NOPERM this user has no permissions to access one of the channels"},
+		{"&__redis__:invalidate", "ok       tracking     Redis tells which keys change"},
+		{"-set", "unseen   tracking     CLIENT TRACKING is allowed; SET, which tries it: NOPERM"},
+	} {
+		do(t, rdb, "acl", "setuser", "shop", tt.rule)
+		a := clitest.Run(t, nil, "", "doctor", "-redis", "redis://shop:SECRET@"+s.Addr())
+		code := cli.ExitOK
+		if tt.rule == "-set" { // which scripts need
+			code = cli.ExitProblem
+		}
+		a.Want(t, code, tt.want, "")
+		wantClean(t, rdb, 0)
+	}
+	none := redistest.StartServer(t, "--rename-command", "CLIENT", "")
+	visit(t, nil, "redis://"+none.Addr(), cli.ExitOK, "note     tracking     CLIENT TRACKING, by which Redis "+
+		"tells of changes: ERR unknown command", "run `gatehouse bans` without -follow", "| `CLIENT TRACKING` | noeviction |")
+}
+
+// TestDoctorOfAServerThatTellsNothing: a proxy may accept CLIENT TRACKING, and then pass on nothing.
+func TestDoctorOfAServerThatTellsNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartServer(t)
+	subscription := s.Client(t).Subscribe(t.Context(), "nothing")
+	defer func() { _ = subscription.Close() }()
+	if _, err := subscription.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := hears(ctx, subscription, "key"); !strings.Contains(fmt.Sprint(err), "changes are not told") {
+		t.Error(err)
+	}
+	_ = subscription.Close()
+	if err := hears(t.Context(), subscription, "key"); err == nil {
+		t.Error("a closed subscription was heard")
 	}
 }
 

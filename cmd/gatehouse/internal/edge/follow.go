@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/connect"
 )
 
 // event is what one server has told.
@@ -102,6 +103,7 @@ func (f *follower) hear(e event) {
 	case tracked:
 		s.listed, s.err = false, nil
 		f.doubt(f.known())
+		f.doubt([]string{f.prefix + "}"}) // nobody's: a user who may not read bans is told before there is one
 	case listed:
 		s.listed = true
 	case failed:
@@ -178,7 +180,7 @@ func (l *listener) send(ctx context.Context, e event) error {
 
 // listen listens until the context ends. A connection that is lost and made again at once is no failure.
 func (l *listener) listen(ctx context.Context) {
-	rdb := l.trackingClient()
+	rdb := connect.Tracking(l.client, l.prefix)
 	defer func() { _ = rdb.Close() }()
 	for {
 		heard, err := l.session(ctx, rdb)
@@ -191,27 +193,6 @@ func (l *listener) listen(ctx context.Context) {
 	}
 }
 
-// invalidations is the channel of Redis for keys that have changed.
-const invalidations = "__redis__:invalidate"
-
-// trackingClient returns a client whose connections are told which bans change. With RESP 2, a connection
-// that names itself hears it as a subscriber.
-func (l *listener) trackingClient() *redis.Client {
-	o := *l.client.Options()
-	o.Protocol = 2
-	o.OnConnect = func(ctx context.Context, c *redis.Conn) error {
-		id, err := c.ClientID(ctx).Result()
-		if err == nil {
-			err = c.Do(ctx, "client", "tracking", "on", "redirect", id, "bcast", "prefix", l.prefix).Err()
-		}
-		if err != nil {
-			return fmt.Errorf("CLIENT TRACKING, by which Redis tells of changes: %w", err)
-		}
-		return nil
-	}
-	return redis.NewClient(&o)
-}
-
 // quiet is how long a server may say nothing until it is asked for a sign of life, and then until it has
 // failed.
 const quiet = 2 * time.Second
@@ -222,7 +203,7 @@ func (l *listener) session(ctx context.Context, rdb *redis.Client) (heard bool, 
 	var listing sync.WaitGroup
 	defer listing.Wait()
 	defer cancel()
-	subscription := rdb.Subscribe(ctx, invalidations)
+	subscription := rdb.Subscribe(ctx, connect.Invalidations)
 	defer func() { _ = subscription.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // ends a call of ReceiveTimeout
 	for asked := false; ; {

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
+	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/connect"
 )
 
 // keeper keeps a file as the bans are.
@@ -48,7 +52,7 @@ func (f *flags) keep(ctx context.Context, e *cli.Env, m *mirror) error {
 		}
 		s := m.state()
 		if !begun && s.err != nil {
-			return fmt.Errorf("the Redis at %s does not say who is banned: %w", f.Address, s.err)
+			return fmt.Errorf("the Redis at %s does not say who is banned: %w%s", f.Address, s.err, remedy(s.err))
 		}
 		if begun = begun || s.complete; begun { // before, the file of an earlier run knows more
 			k.report(s)
@@ -57,13 +61,25 @@ func (f *flags) keep(ctx context.Context, e *cli.Env, m *mirror) error {
 	}
 }
 
+// remedy says what to do when Redis refuses what -follow needs.
+func remedy(err error) string {
+	untracked := (*connect.UntrackedError)(nil)
+	switch {
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return " (docs/running-on.md has the ACL lines that allow it)"
+	case errors.As(err, &untracked):
+		return " (run the command without -follow from time to time: that needs no CLIENT TRACKING)"
+	}
+	return ""
+}
+
 // report tells when Redis is away, and when it is back.
 func (k *keeper) report(s snapshot) {
 	switch {
 	case s.err != nil && !k.away:
 		k.away = true
-		k.e.Tell("gatehouse bans: the Redis at %s is away: %v: the bans known now stay until they end\n", k.Address,
-			s.err)
+		k.e.Tell("gatehouse bans: the Redis at %s is away: %v%s: the bans known now stay until they end\n",
+			k.Address, s.err, remedy(s.err))
 	case s.complete && k.away:
 		k.away = false
 		k.e.Tell("gatehouse bans: the Redis at %s is back\n", k.Address)

@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -128,21 +129,73 @@ func TestBansAfterAFailover(t *testing.T) {
 	}
 }
 
-// TestTheUserOfThePageMayFollow: the ACL lines of docs/running-on.md for this command allow what it does, on one
-// server and on a cluster, and name no command that nobody sends.
-func TestTheUserOfThePageMayFollow(t *testing.T) {
-	t.Parallel()
+// rulesOfThePage returns the ACL lines of docs/running-on.md for this command: of one server, of a cluster.
+func rulesOfThePage(t *testing.T) (rules [][]string) {
+	t.Helper()
 	page, err := os.ReadFile("../../../../docs/running-on.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rules [][]string
 	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER edge (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		rules = append(rules, strings.Fields(line[1]))
 	}
 	if len(rules) != 2 {
 		t.Fatalf("docs/running-on.md has %q", rules)
 	}
+	return rules
+}
+
+// setUser makes the user edge.
+func setUser(t *testing.T, s *redistest.Server, rules ...string) {
+	t.Helper()
+	args := []any{"acl", "setuser", "edge"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAUserWhoMayNotFollowIsTold which right is missing, and where the page has it, before there is any ban.
+func TestAUserWhoMayNotFollowIsTold(t *testing.T) {
+	t.Parallel()
+	server, file := redistest.StartServer(t), filepath.Join(t.TempDir(), "banned")
+	environ := []string{"REDIS_URL=redis://edge:SECRET@" + server.Addr()}
+	for without, refused := range map[string]string{
+		"-client|tracking": "CLIENT TRACKING, by which Redis tells of changes: NOPERM this user has no permissions " +
+			"to run the 'client|tracking' command",
+		"-client|id":    "CLIENT TRACKING, by which Redis tells of changes: NOPERM",
+		"-subscribe":    "the 'subscribe' command",
+		"resetchannels": "to access one of the channels",
+		"-scan":         "the 'scan' command",
+		"-get":          "the 'get' command",
+		"-time":         "the 'time' command",
+		"resetkeys":     "to access one of the keys",
+	} {
+		setUser(t, server, append(rulesOfThePage(t)[0], without)...)
+		a := clitest.Run(t, environ, "", "bans", "shut", "-follow", "-format", "plain", "-out", file)
+		a.Want(t, 2, "", "does not say who is banned: ")
+		a.Want(t, 2, "", refused)
+		a.Want(t, 2, "", "(docs/running-on.md has the ACL lines that allow it)\n")
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a file was written")
+	}
+	setUser(t, server, append(rulesOfThePage(t)[0], "-ping")...) // is asked for when Redis has been quiet
+	f := follow(t, environ, "-format", "plain", "-every", "100ms")
+	f.eventually(func() bool {
+		return strings.Contains(f.errs.String(), "the 'ping' command (docs/running-on.md has the ACL lines")
+	}, "a word about PING")
+	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
+	f.becomes("a\n")
+}
+
+// TestTheUserOfThePageMayFollow: the ACL lines of docs/running-on.md for this command allow what it does, on one
+// server and on a cluster, and name no command that nobody sends.
+func TestTheUserOfThePageMayFollow(t *testing.T) {
+	t.Parallel()
+	rules := rulesOfThePage(t)
 	single, cluster := redistest.StartServer(t), redistest.StartCluster(t)
 	for name, servers := range map[string]*struct {
 		nodes  []*redistest.Server
@@ -157,13 +210,7 @@ func TestTheUserOfThePageMayFollow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, node := range servers.nodes {
-				args := []any{"acl", "setuser", "edge"}
-				for _, word := range servers.rules {
-					args = append(args, word)
-				}
-				if err := node.Client(t).Do(t.Context(), args...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				setUser(t, node, servers.rules...)
 			}
 			environ := []string{"REDIS_URL=redis://edge:SECRET@" + servers.nodes[0].Addr() + servers.suffix}
 			f := follow(t, environ, "-format", "plain", "-every", "100ms")
