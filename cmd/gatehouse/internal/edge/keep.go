@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -89,6 +90,9 @@ func (k *keeper) report(s snapshot) {
 // update writes the file if that changes it.
 func (k *keeper) update(m *mirror) {
 	now := time.Now()
+	if k.reader.isDue(now) {
+		k.identity = nil // so that the file is written: nft reads in it how long bans last from now on
+	}
 	ended := !k.next.IsZero() && !now.Before(k.next)
 	if k.identity != nil && !ended && m.state().version == k.version {
 		return
@@ -128,23 +132,44 @@ func (k *keeper) write(p page) error {
 	return nil
 }
 
-// execLasts is how long the command of -exec may take.
-const execLasts = time.Minute
+const (
+	execLasts = time.Minute // how long the command of -exec may take
+	execAgain = time.Second // when it runs again after a failure; each further failure doubles that
+	execRests = time.Minute // ... up to this
+)
 
 // reader makes the proxy read the file: it runs a command after changes, one at a time.
 type reader struct {
 	due     chan struct{} // has a place for one change
 	running *sync.WaitGroup
+	again   *atomic.Pointer[time.Time] // when to run a command that has failed; nil: it has not
 }
 
 // startReader starts a reader that runs a command, or nothing if there is none.
 func startReader(e *cli.Env, command string) reader {
-	r := reader{make(chan struct{}, 1), new(sync.WaitGroup)}
+	r := reader{make(chan struct{}, 1), new(sync.WaitGroup), new(atomic.Pointer[time.Time])}
 	r.running.Go(func() {
+		told, pause := "", execAgain
 		for range r.due {
+			trouble := ""
 			if command != "" {
-				shell(e, command)
+				trouble = shell(command)
 			}
+			if trouble == "" {
+				if told != "" {
+					e.Tell("gatehouse bans: -exec: it works again\n")
+				}
+				told, pause = "", execAgain
+				r.again.Store(nil)
+				continue
+			}
+			if told != trouble {
+				told = trouble
+				e.Tell("gatehouse bans: -exec: %s: it is tried again\n", trouble)
+			}
+			at := time.Now().Add(pause)
+			r.again.Store(&at)
+			pause = min(2*pause, execRests)
 		}
 	})
 	return r
@@ -152,10 +177,17 @@ func startReader(e *cli.Env, command string) reader {
 
 // changed says that the file has changed.
 func (r reader) changed() {
+	r.again.Store(nil)
 	select {
 	case r.due <- struct{}{}:
 	default: // the command has yet to run for an earlier change
 	}
+}
+
+// isDue reports whether the command has failed and should run again.
+func (r reader) isDue(now time.Time) bool {
+	at := r.again.Load()
+	return at != nil && now.After(*at)
 }
 
 // end waits until the command has run for the last change.
@@ -164,9 +196,9 @@ func (r reader) end() {
 	r.running.Wait()
 }
 
-// shell runs a command, and tells if it fails. It outlives the signal that ends the follower, so that the
-// proxy gets the last change.
-func shell(e *cli.Env, command string) {
+// shell runs a command, and returns what went wrong. It outlives the signal that ends the follower, so that
+// the proxy gets the last change.
+func shell(command string) (trouble string) {
 	ctx, cancel := context.WithTimeout(context.Background(), execLasts)
 	defer cancel()
 	var output bytes.Buffer
@@ -174,11 +206,11 @@ func shell(e *cli.Env, command string) {
 	sh.Stdout, sh.Stderr, sh.WaitDelay = &output, &output, time.Second
 	err := sh.Run()
 	if err == nil {
-		return
+		return ""
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("killed after %v", execLasts)
 	}
 	said := strings.TrimSpace(output.String())
-	e.Tell("gatehouse bans: -exec: %v: %s\n", err, cmp.Or(said[max(0, len(said)-1024):], "it wrote nothing"))
+	return fmt.Sprintf("%v: %s", err, cmp.Or(said[max(0, len(said)-1024):], "it wrote nothing"))
 }
