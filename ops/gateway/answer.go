@@ -66,6 +66,9 @@ func (g *gateway) refuse(w http.ResponseWriter, a *answer) {
 	case a.status < http.StatusMultipleChoices: // such as the page of a waiting room: it would let pass
 		a.status = http.StatusServiceUnavailable
 	}
+	if g.dialect.failed && a.status >= http.StatusInternalServerError {
+		a.status = http.StatusTooManyRequests
+	}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body.Bytes()) // the proxy may have gone
 }

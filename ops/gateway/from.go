@@ -50,6 +50,8 @@ type dialect struct {
 	encloses bool
 	// reads: the proxy refuses by [statusField], so a refusal may have any status.
 	reads bool
+	// failed: the proxy takes 5xx for a failure of ours, which may let the request pass. So refusals have none.
+	failed bool
 }
 
 var dialects = [...]dialect{
@@ -61,7 +63,7 @@ var dialects = [...]dialect{
 		allowed: http.StatusNoContent},
 	HAProxy: {name: "haproxy", method: "X-Original-Method", target: "X-Original-Uri",
 		allowed: http.StatusNoContent, reads: true},
-	Envoy: {name: "envoy", allowed: http.StatusOK},
+	Envoy: {name: "envoy", allowed: http.StatusOK, failed: true},
 }
 
 // String returns the name of the proxy, such as nginx.

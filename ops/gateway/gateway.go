@@ -44,8 +44,8 @@ type Options struct {
 //
 // At [CheckPath] it answers whether a request may pass: 204, or 200 to Envoy. A refusal is the answer that
 // clients get, with its status, fields and body. nginx shows no such answer: it is told 403, with the status
-// in the field Gatehouse-Status and all of it in Gatehouse-Refusal, and fetches it at [RefusalPath]. At
-// /healthz it answers 200.
+// in the field Gatehouse-Status and all of it in Gatehouse-Refusal, and fetches it at [RefusalPath]. Envoy
+// takes 5xx for a failure of the gateway, so it is told 429 in place of 503. At /healthz it answers 200.
 //
 // A request that is not from the proxy is answered with 403, and one that lacks what the proxy has to send
 // with 500: the proxy's configuration is wrong then. Both are logged once a minute.

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -34,12 +35,25 @@ import (
 
 // start runs a proxy with a gateway for a file, and an application behind it.
 func start(
-	t *testing.T, program proxies.Program, gate *core.Engine, rules string, more ...config.Option,
+	t *testing.T, program proxies.Program, gate *core.Engine, rules string, edits ...string,
 ) *real {
 	t.Helper()
-	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""), more...)
+	return startWith(t, program, gate, rules, nil, edits...)
+}
+
+// startWith is start with guards that the file does not make.
+func startWith(
+	t *testing.T, program proxies.Program, gate *core.Engine, rules string, more []config.Option,
+	edits ...string,
+) *real {
+	t.Helper()
+	trusted := "" // not the clients' address, which is that of the loopback interface, too
+	if program.From == gateway.Traefik {
+		trusted = "trust_proxies: [" + proxies.AsksFrom + "], "
+	}
+	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, trusted), more...)
 	h := gateway.Handler(live, gateway.Options{From: program.From, Users: map[string]string{"uid": "X-User"}})
-	return &real{proxies.Start(t, program, h), h}
+	return &real{proxies.Start(t, program, h, edits...), h}
 }
 
 // real is a running proxy.
@@ -76,10 +90,13 @@ func read(conn net.Conn, method string) *http.Response {
 	return resp
 }
 
-// counted reports whether an answer says that the limit of logins was asked.
-func counted(resp *http.Response) bool {
-	return strings.Contains(resp.Header.Get("Ratelimit"), `"logins"`)
+// limits returns the RateLimit field of an answer, or that which the application got: Traefik gives clients none.
+func limits(resp *http.Response) string {
+	return cmp.Or(resp.Header.Get("Ratelimit"), resp.Header.Get("X-Seen-Ratelimit"))
 }
+
+// counted reports whether an answer says that the limit of logins was asked.
+func counted(resp *http.Response) bool { return strings.Contains(limits(resp), `"logins"`) }
 
 // TestForgedFieldsThroughRealProxies: whatever a client sends, its third login is refused.
 //
@@ -134,7 +151,7 @@ func TestDecisionsThroughRealProxies(t *testing.T) {
 	t.Logf("seed %d", seed)
 	const file = `
 keys:
-  client: {ip: {trust_unix_socket: true}}
+  client: {ip: {trust_proxies: [127.0.0.1, "::1"], trust_unix_socket: true}}
 guards:
   site: {sliding_window: {limits: "40/week"}}
   strict: {token_bucket: {limits: "3/week"}}
@@ -161,7 +178,8 @@ routes:
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		forgets := core.WithRefusalMemory(0) // by which of two refusals a client is told depends on the time
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t), forgets), file)
-		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), file)
+		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), strings.Replace(file,
+			`trust_proxies: [127.0.0.1, "::1"], `, "", 1))
 		own := http.NewServeMux()
 		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "0 <nil>") })
 		for _, route := range live.Set().Config().Routes() {
@@ -209,6 +227,9 @@ routes:
 			if method == http.MethodHead {
 				want.Body = http.NoBody
 			}
+			if c.From == gateway.Traefik {
+				moveSeen(got)
+			}
 			if a, b := told(got), told(want); a != b {
 				t.Fatalf("%d: %s %s %q\n%s\nwant\n%s", i, method, target, fields, a, b)
 			}
@@ -218,6 +239,15 @@ routes:
 			t.Error("that says little")
 		}
 	})
+}
+
+// moveSeen shows what the application got as if the client had got it.
+func moveSeen(resp *http.Response) {
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		if seen := resp.Header["X-Seen-"+name]; seen != nil {
+			resp.Header[name] = seen
+		}
+	}
 }
 
 // told is what clients are told: status, fields of the limit, and body. Seconds may differ by one.
@@ -338,7 +368,7 @@ func TestBodiesAndMethodsThroughRealProxies(t *testing.T) {
 		for _, method := range []string{"GET", "HEAD", "OPTIONS", "DELETE", "PATCH", "PUT", "PROPFIND"} {
 			before := p.Reached.Load()
 			resp := p.raw(t, method, "/x", "Content-Length", "0")
-			if !strings.Contains(resp.Header.Get("Ratelimit"), `"site"`) || p.Reached.Load() != before+1 {
+			if !strings.Contains(limits(resp), `"site"`) || p.Reached.Load() != before+1 {
 				t.Errorf("%s: %s %v", method, resp.Status, resp.Header)
 			}
 		}
@@ -372,12 +402,108 @@ func TestOneConnectionOfManyClients(t *testing.T) {
 	})
 }
 
+// TestHTTP2InFront: many requests of one connection at the same time, bodies that are refused, forged fields.
+func TestHTTP2InFront(t *testing.T) {
+	edits := map[string][]string{
+		"nginx":   {"listen 80;", "listen 80 http2;"},
+		"caddy":   {"admin off", "admin off\n\tservers {\n\t\tprotocols h1 h2c\n\t}"},
+		"haproxy": {"bind :80", "bind :80 proto h2"},
+	}
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
+		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), rules, edits[c.Name]...)
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		client := &http.Client{Transport: transport, Timeout: time.Minute}
+		t.Cleanup(client.CloseIdleConnections)
+		send := func(target string, size int64, fields ...string) *http.Response {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+target,
+				io.LimitReader(zeros{}, size))
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			for i := 0; i < len(fields); i += 2 {
+				r.Header.Add(fields[i], fields[i+1])
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return &http.Response{Header: http.Header{}}
+			}
+			body, _ := io.ReadAll(resp.Body) // the rest of a body that is refused may be cut off
+			_ = resp.Body.Close()
+			if want := fmt.Sprintf("%d <nil>", size); resp.ProtoMajor != 2 ||
+				resp.StatusCode == http.StatusOK && string(body) != want {
+				t.Errorf("%s: %s %s, %.200s", target, resp.Proto, resp.Status, body)
+			}
+			return resp
+		}
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				resp := send("/polls/7/votes?choice=a", int64(i)*1000, "X-User", fmt.Sprintf("user-%d", i%20))
+				if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusConflict {
+					t.Error(resp.Status)
+				}
+			})
+		}
+		all.Wait()
+		if n := p.Reached.Load(); n != 20 {
+			t.Errorf("%d votes: want 20", n)
+		}
+		for i, want := range []int{200, 200, 429, 429} {
+			resp := send("/login", 1<<20, "X-Original-Uri", "/", "X-Forwarded-Uri", "/",
+				"X-Forwarded-For", "198.51.100.1", "X-Original-Method", "GET", "X-Forwarded-Method", "GET", "Gatehouse-Status", "204")
+			if resp.StatusCode != want || !counted(resp) || want == 429 && resp.Header.Get("Retry-After") == "" {
+				t.Errorf("%d: %s %v", i, resp.Status, resp.Header)
+			}
+		}
+	})
+}
+
+// TestUpgradesThroughRealProxies: a WebSocket is opened, or refused, as any other request.
+func TestUpgradesThroughRealProxies(t *testing.T) {
+	edits := map[string][]string{"nginx": {"proxy_pass http://127.0.0.1:8080;", "proxy_pass http://127.0.0.1:8080;\n" +
+		`proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";`}}
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
+		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), rules, edits[c.Name]...)
+		for i, want := range []int{101, 101, 429} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetDeadline(time.Now().Add(time.Minute))
+			fmt.Fprint(conn, "GET /admin/live HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\n"+
+				"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+proxies.WebSocketKey+"\r\n\r\n")
+			from := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(from, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != want || want == 429 && resp.Header.Get("Retry-After") == "" {
+				t.Errorf("%d: %s %v", i, resp.Status, resp.Header)
+			}
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				heard := make([]byte, 5)
+				fmt.Fprint(conn, "hello")
+				if _, err := io.ReadFull(from, heard); err != nil || string(heard) != "hello" {
+					t.Errorf("%d: %q, %v", i, heard, err)
+				}
+			}
+			_ = conn.Close()
+		}
+		if n := p.Reached.Load(); n != 2 {
+			t.Errorf("%d requests reached the application: want 2", n)
+		}
+	})
+}
+
 // TestAGatewayThatIsAway: each proxy refuses, and goes on when it is back.
 //
 // Promise (Gateway): While the gateway does not answer, the proxy does what its configuration says. Those of
 // the guide refuse.
 func TestAGatewayThatIsAway(t *testing.T) {
-	want := map[string]int{"nginx": 500, "caddy": 502, "haproxy": 503}
+	want := map[string]int{"nginx": 500, "caddy": 502, "haproxy": 503, "traefik": 500, "envoy": 403}
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		gate := guardtest.NewEngine(redistest.Single(t))
 		p := start(t, c, gate, rules)
@@ -385,13 +511,16 @@ func TestAGatewayThatIsAway(t *testing.T) {
 		if resp := p.raw(t, "GET", "/"); resp.StatusCode != want[c.Name] || p.Reached.Load() != 0 {
 			t.Errorf("%s: want %d", resp.Status, want[c.Name])
 		}
-		released := make(chan struct{})
-		p.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released })) // it hangs
-		if resp := p.raw(t, "GET", "/"); resp.StatusCode < 500 || p.Reached.Load() != 0 {
-			t.Errorf("%s: want an error", resp.Status)
+		if c.From != gateway.Traefik { // which waits for 30 s
+			released := make(chan struct{})
+			p.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released })) // it hangs
+			if resp := p.raw(t, "GET", "/"); resp.StatusCode < 500 && c.From != gateway.Envoy ||
+				resp.StatusCode < 400 || p.Reached.Load() != 0 {
+				t.Errorf("%s: want an error", resp.Status)
+			}
+			close(released)
+			p.Away()
 		}
-		close(released)
-		p.Away()
 		p.Serve(t, p.handler)
 		redistest.Eventually(t, 20*time.Second, func() bool {
 			return p.raw(t, "GET", "/").StatusCode == http.StatusOK
@@ -399,27 +528,58 @@ func TestAGatewayThatIsAway(t *testing.T) {
 	})
 }
 
-// TestTheOpenConfigurationOfTheGuide: the lines for nginx that let requests pass while the gateway does not
-// answer, and no others.
+// TestTheOpenConfigurationOfTheGuide: with these lines requests pass while the gateway does not answer.
+//
+// Promise (Gateway): Where the proxy lets requests pass while the gateway does not answer, no refusal is taken for
+// that: neither one by a limit nor one by a rule that is closed while Redis is away.
 func TestTheOpenConfigurationOfTheGuide(t *testing.T) {
-	lines := regexp.MustCompile("(?s)```nginx\n(.*?)```").FindAllStringSubmatch(proxies.Guide(t), -1)
-	if len(lines) != 3 {
-		t.Fatalf("the guide has %d blocks for nginx", len(lines))
-	}
-	live, _ := watch(t, guardtest.NewEngine(redistest.Single(t)),
-		strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, ""))
-	h := gateway.Handler(live, gateway.Options{From: gateway.Nginx})
-	const check, refusal = "    location = /gatehouse-check {\n", "    location @gatehouse-refusal {\n"
-	p := &real{proxies.Start(t, proxies.All[0], h, check, check+lines[1][1], refusal, lines[2][1]+refusal), h}
-	for i, want := range []int{200, 200, 429} {
-		if resp := p.raw(t, "POST", "/login"); resp.StatusCode != want {
-			t.Errorf("%d: %s", i, resp.Status)
+	blocks := func(language string, many int) []string {
+		var texts []string
+		for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(
+			proxies.Guide(t), -1) {
+			texts = append(texts, found[1])
 		}
+		if len(texts) != many {
+			t.Fatalf("the guide has %d blocks of %s", len(texts), language)
+		}
+		return texts
 	}
-	p.Away()
-	if resp := p.raw(t, "POST", "/login"); resp.StatusCode != http.StatusOK || p.Reached.Load() != 3 {
-		t.Errorf("%s, reached %d times", resp.Status, p.Reached.Load())
+	const check, refusal = "    location = /gatehouse-check {\n", "    location @gatehouse-refusal {\n"
+	const asks, site = "\t\tmethod GET\n", ":80 {\n"
+	nginx, caddy := blocks("nginx", 3), blocks("caddyfile", 3)
+	edits := map[string][]string{
+		"nginx":   {check, check + nginx[1], refusal, nginx[2] + refusal},
+		"caddy":   {asks, asks + caddy[1], site, caddy[2] + site},
+		"haproxy": {"-- if not status", "if not status"},
+		"envoy":   {"failure_mode_allow: false", "failure_mode_allow: true"},
 	}
+	proxies.Each(t, func(t *testing.T, c proxies.Program) {
+		if edits[c.Name] == nil {
+			return // Traefik has no way
+		}
+		b, f := redistest.Single(t), redistest.NewFaults(t)
+		gate := guardtest.NewEngineOver(b, b.NewClientWith(t, f), core.WithDeadline(time.Second))
+		p := start(t, c, gate, rules, edits[c.Name]...)
+		for i, want := range []int{200, 200, 429} {
+			if resp := p.raw(t, "POST", "/login"); resp.StatusCode != want {
+				t.Errorf("%d: %s", i, resp.Status)
+			}
+		}
+		f.Refuse(true)
+		f.CutAll()
+		if resp := p.raw(t, "POST", "/polls/7/votes?choice=a", "X-User", "ann"); resp.StatusCode < 400 {
+			t.Errorf("a vote without Redis: %s", resp.Status)
+		}
+		f.Heal()
+		p.Away()
+		if resp := p.raw(t, "POST", "/login"); resp.StatusCode != http.StatusOK || p.Reached.Load() != 3 {
+			t.Errorf("%s, reached %d times", resp.Status, p.Reached.Load())
+		}
+		p.Serve(t, p.handler)
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			return p.raw(t, "POST", "/login").StatusCode == http.StatusTooManyRequests
+		}, "it does not ask again")
+	})
 }
 
 // TestRedisIsAwayBehindAGateway: the policy of the rule, and no error of the proxy.
@@ -442,8 +602,9 @@ func TestRedisIsAwayBehindAGateway(t *testing.T) {
 		if passed < 1 || passed > 2 {
 			t.Errorf("%d logins passed: want 2", passed)
 		}
-		if resp := p.raw(t, "POST", "/polls/7/votes?choice=a", "X-User", "ann"); resp.StatusCode !=
-			http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		status := cmp.Or(map[string]int{"envoy": http.StatusTooManyRequests}[c.Name], http.StatusServiceUnavailable)
+		if resp := p.raw(t, "POST", "/polls/7/votes?choice=a", "X-User", "ann"); resp.StatusCode != status ||
+			resp.Header.Get("Retry-After") == "" {
 			t.Errorf("a vote: %s %v", resp.Status, resp.Header)
 		}
 		f.Heal()
@@ -464,7 +625,7 @@ routes:
 		gate := guardtest.NewEngine(redistest.Single(t))
 		room := waitingroom.New(gate, "room", waitingroom.Options{Capacity: 1, Poll: time.Second,
 			Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
-		p := start(t, c, gate, file, config.WithGuards(room))
+		p := startWith(t, c, gate, file, []config.Option{config.WithGuards(room)})
 		visitor := func() func() (inside bool) {
 			jar, err := cookiejar.New(nil)
 			if err != nil {
@@ -486,7 +647,7 @@ routes:
 				body, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				inside := string(body) == "0 <nil>"
-				status := map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusOK}[c.From == gateway.Caddy]
+				status := cmp.Or(map[string]int{"caddy": 503, "traefik": 503, "envoy": 429}[c.Name], http.StatusOK)
 				if cached := resp.Header.Get("Cache-Control"); !inside && (cached != "no-store" ||
 					!strings.Contains(string(body), "in line") || resp.StatusCode != status) {
 					t.Errorf("%s, Cache-Control: %s, %.200s", resp.Status, cached, body)

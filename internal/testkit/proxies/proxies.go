@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,19 +33,25 @@ type Program struct {
 
 	// prepare writes the configuration into a folder, and returns the arguments of the program.
 	prepare func(t *testing.T, dir string, edit func(string) string) (args []string)
+	// standIn makes what asks in the program's place.
+	standIn func(t *testing.T, conf string, app *url.URL) *standIn
 }
 
 // All are the programs.
 var All = []Program{
-	{gateway.Nginx, "nginx", nginx},
-	{gateway.Caddy, "caddy", func(t *testing.T, dir string, edit func(string) string) []string {
-		conf := "{\n\tadmin off\n\tauto_https off\n}\n" + block(t, "caddyfile")
-		return []string{"run", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", edit(conf))}
-	}},
-	{gateway.HAProxy, "haproxy", func(t *testing.T, dir string, edit func(string) string) []string {
-		write(t, dir, "gatehouse.lua", edit(block(t, "lua")))
-		return []string{"-f", write(t, dir, "haproxy.cfg", edit(block(t, "haproxy")))}
-	}},
+	{From: gateway.Nginx, Name: "nginx", prepare: nginx},
+	{From: gateway.Caddy, Name: "caddy", prepare: caddy},
+	{From: gateway.HAProxy, Name: "haproxy", prepare: haproxy},
+}
+
+func caddy(t *testing.T, dir string, edit func(string) string) []string {
+	conf := "{\n\tadmin off\n\tauto_https off\n}\n" + block(t, "caddyfile")
+	return []string{"run", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", edit(conf))}
+}
+
+func haproxy(t *testing.T, dir string, edit func(string) string) []string {
+	write(t, dir, "gatehouse.lua", edit(block(t, "lua")))
+	return []string{"-f", write(t, dir, "haproxy.cfg", edit(block(t, "haproxy")))}
 }
 
 func nginx(t *testing.T, dir string, edit func(string) string) []string {
@@ -61,10 +69,10 @@ func nginx(t *testing.T, dir string, edit func(string) string) []string {
 	return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", path}
 }
 
-// Each runs f with each program, at the same time.
+// Each runs f with each program and each stand-in, at the same time.
 func Each(t *testing.T, f func(t *testing.T, p Program)) {
 	t.Helper()
-	for _, p := range All {
+	for _, p := range slices.Concat(All, StandIns) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			f(t, p)
@@ -77,8 +85,8 @@ type Proxy struct {
 	URL     string
 	Reached atomic.Int64 // how many requests the application got
 
-	socket  string
-	gateway *http.Server
+	network, address string // of the gateway
+	gateway          *http.Server
 }
 
 // Guide returns docs/guides/gateway.md.
@@ -103,7 +111,12 @@ func Guide(t *testing.T) string {
 // block returns the first block of a language in the guide.
 func block(t *testing.T, language string) string {
 	t.Helper()
-	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(Guide(t))
+	return blockOf(t, Guide(t), language)
+}
+
+func blockOf(t *testing.T, page, language string) string {
+	t.Helper()
+	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(page)
 	if found == nil {
 		t.Fatalf("the guide has no block of %s", language)
 	}
@@ -120,51 +133,113 @@ func write(t *testing.T, dir, name, contents string) string {
 }
 
 // Start runs a proxy with a handler of the gateway and an application behind it. The application answers with
-// the number of bytes of the body, and its field X-Path is the target that it was asked for. Edits are pairs
-// of texts: the first one stands in the configuration of the guide, and the second one takes its place.
+// the number of bytes of the body. Its field X-Path is the target that it was asked for, X-Seen-Ratelimit and
+// X-Seen-Ratelimit-Policy are what it got. If the connection is to be upgraded, it sends back what it hears.
+// Edits are pairs of texts: the first one stands in the configuration of the guide, and the second one takes
+// its place.
 func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Proxy {
 	t.Helper()
-	redistest.Need(t, program.Name)
 	dir, err := os.MkdirTemp("", "gateway") // short: it has sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &Proxy{socket: filepath.Join(dir, "gatehouse.sock")}
+	p := &Proxy{network: "unix", address: filepath.Join(dir, "gatehouse.sock")}
+	if program.From == gateway.Traefik {
+		p.network, p.address = "tcp", "127.0.0.1:0"
+	}
 	p.Serve(t, h)
-	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.Reached.Add(1)
-		n, err := io.Copy(io.Discard, r.Body)
-		w.Header().Set("X-Path", r.RequestURI)
-		_, _ = fmt.Fprint(w, n, err)
-	}))
+	app := httptest.NewServer(http.HandlerFunc(p.application))
 	t.Cleanup(app.Close)
+	edited := make([]bool, len(edits))
+	edit := func(conf string) string {
+		for i := 0; i < len(edits); i += 2 {
+			edited[i] = edited[i] || strings.Contains(conf, edits[i])
+			conf = strings.ReplaceAll(conf, edits[i], edits[i+1])
+		}
+		return strings.NewReplacer("/run/gatehouse.sock", p.address, "127.0.0.1:8079", p.address,
+			":8078", fmt.Sprintf(":%d", freePort(t)), "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"), "/etc/haproxy/", dir+"/").Replace(conf)
+	}
+	if program.standIn != nil {
+		p.stand(t, program, edit, app.URL)
+	} else {
+		p.start(t, program, dir, edit)
+	}
+	for i := 0; i < len(edits); i += 2 {
+		if !edited[i] {
+			t.Fatalf("the configuration has no %q", edits[i])
+		}
+	}
+	return p
+}
+
+// application is what stands behind the proxy.
+func (p *Proxy) application(w http.ResponseWriter, r *http.Request) {
+	p.Reached.Add(1)
+	if protocol := r.Header.Get("Upgrade"); protocol != "" {
+		echo(w, protocol)
+		return
+	}
+	n, err := io.Copy(io.Discard, r.Body)
+	w.Header().Set("X-Path", r.RequestURI)
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		w.Header()["X-Seen-"+name] = r.Header[name]
+	}
+	_, _ = fmt.Fprint(w, n, err)
+}
+
+// The key of a WebSocket, and what a server answers to it (RFC 6455, section 1.3).
+const (
+	WebSocketKey    = "dGhlIHNhbXBsZSBub25jZQ=="
+	webSocketAccept = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+)
+
+// echo upgrades the connection, and sends back what it hears.
+func echo(w http.ResponseWriter, protocol string) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"+
+		"Sec-WebSocket-Accept: %s\r\n\r\n", protocol, webSocketAccept)
+	_, _ = io.Copy(conn, rw) // until the client goes
+}
+
+// start runs a program on a port that is free.
+func (p *Proxy) start(t *testing.T, program Program, dir string, edit func(string) string) {
+	t.Helper()
+	redistest.Need(t, program.Name)
 	for range 5 {
 		port := freePort(t)
-		replace := strings.NewReplacer("listen 80;", fmt.Sprintf("listen 127.0.0.1:%d;", port),
-			":80 {", fmt.Sprintf(":%d {\n\tbind 127.0.0.1", port), "bind :80", fmt.Sprintf("bind 127.0.0.1:%d", port),
-			"/run/gatehouse.sock", p.socket, "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"),
-			"/etc/haproxy/", dir+"/")
+		listen := strings.NewReplacer("listen 80", fmt.Sprintf("listen 127.0.0.1:%d", port), ":80 {",
+			fmt.Sprintf(":%d {\n\tbind 127.0.0.1", port), "bind :80", fmt.Sprintf("bind 127.0.0.1:%d", port))
 		p.URL = fmt.Sprintf("http://127.0.0.1:%d", port)
-		edited := make([]bool, len(edits))
-		args := program.prepare(t, dir, func(conf string) string {
-			for i := 0; i < len(edits); i += 2 {
-				edited[i] = edited[i] || strings.Contains(conf, edits[i])
-				conf = strings.ReplaceAll(conf, edits[i], edits[i+1])
-			}
-			return replace.Replace(conf)
-		})
-		for i := 0; i < len(edits); i += 2 {
-			if !edited[i] {
-				t.Fatalf("the configuration has no %q", edits[i])
-			}
-		}
-		if p.run(t, program.Name, args) {
-			return p
+		args := program.prepare(t, dir, func(conf string) string { return listen.Replace(edit(conf)) })
+		if p.run(t, program.Name, dir, args) {
+			return
 		}
 	}
 	t.Fatal("the proxy does not start")
-	return nil
+}
+
+// stand runs a stand-in.
+func (p *Proxy) stand(t *testing.T, program Program, edit func(string) string, app string) {
+	t.Helper()
+	at, err := url.Parse(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	title := strings.ToUpper(program.Name[:1]) + program.Name[1:]
+	_, section, _ := strings.Cut(Guide(t), "\n## "+title+"\n")
+	server := httptest.NewUnstartedServer(program.standIn(t, edit(blockOf(t, section, "yaml")), at))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	p.URL = server.URL
 }
 
 func freePort(t *testing.T) int {
@@ -180,11 +255,14 @@ func freePort(t *testing.T) int {
 // Serve has the gateway listen.
 func (p *Proxy) Serve(t *testing.T, h http.Handler) {
 	t.Helper()
-	_ = os.Remove(p.socket)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", p.socket)
+	if p.network == "unix" {
+		_ = os.Remove(p.address)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), p.network, p.address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.address = l.Addr().String()
 	p.gateway = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
 	go func() {
 		if err := p.gateway.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -198,12 +276,12 @@ func (p *Proxy) Serve(t *testing.T, h http.Handler) {
 func (p *Proxy) Away() { _ = p.gateway.Close() }
 
 // run runs the proxy's program until the test ends, and reports whether it answers.
-func (p *Proxy) run(t *testing.T, name string, args []string) bool {
+func (p *Proxy) run(t *testing.T, name, dir string, args []string) bool {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), redistest.Path(name), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(p.socket))
+	cmd.Env = append(os.Environ(), "HOME="+dir)
 	if err := redistest.Spawn(cmd); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ var (
 			"`trustForwardHeader` off"},
 		{"X-Forwarded-For", somebody, "nginx: `proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;` in the " +
 			"location of auth_request. HAProxy: `table.insert(fields[\"x-forwarded-for\"], txn.sf:src())`. " +
-			"Traefik: leave `trustForwardHeader` off"},
+			"Envoy: `use_remote_address: true`. Traefik: leave `trustForwardHeader` off"},
 		{"Forwarded", func(p *proxy) string { return "for=" + somebody(p) }, remedyKey},
 		{"X-Real-IP", somebody, remedyKey},
 		{"Connection", always("X-Original-URI, X-Original-Method, X-Forwarded-Uri, X-Forwarded-Method, " +

@@ -6,7 +6,8 @@ import "net/http"
 const (
 	remedyLog       = "read the log of gatehouse serve: it names what the proxy does not send"
 	remedySlower    = "name a path with a slower limit"
-	remedyUnguarded = "name a path that routes of the file guard"
+	remedyUnguarded = "name a path that routes of the file guard; behind Traefik, which shows clients no " +
+		"fields, one with a limit of fewer requests than -proxy-requests"
 	remedyMalformed = "the key of a rule has no value: ip needs trust_unix_socket behind a Unix socket, and " +
 		"the proxy has to send X-Forwarded-For"
 	remedyKey = "take keys only from fields that the proxy sets itself; ip reads X-Forwarded-For alone"
@@ -19,7 +20,8 @@ const (
 	remedyRefusal = "the proxy has to pass on the gateway's answer with its fields: nginx `rewrite ^ /refusal break;` " +
 		"in @gatehouse-refusal"
 	remedyFields = "nginx: `add_header RateLimit $ratelimit always;`. Caddy: `header RateLimit " +
-		"{rp.header.Ratelimit}`. Traefik has no way"
+		"{rp.header.Ratelimit}`. Envoy: `{prefix: ratelimit}` in `allowed_client_headers_on_success`. Traefik has " +
+		"no way"
 )
 
 // remedyOfStatus is that of a refusal that arrives with a wrong status.
