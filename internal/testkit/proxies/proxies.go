@@ -148,7 +148,9 @@ func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Prox
 	if program.From == gateway.Traefik {
 		p.network, p.address = "tcp", "127.0.0.1:0"
 	}
-	p.Serve(t, h)
+	if h != nil {
+		p.Serve(t, h)
+	}
 	app := httptest.NewServer(http.HandlerFunc(p.application))
 	t.Cleanup(app.Close)
 	edited := make([]bool, len(edits))
@@ -271,6 +273,9 @@ func (p *Proxy) Serve(t *testing.T, h http.Handler) {
 	}()
 	t.Cleanup(func() { _ = p.gateway.Close() })
 }
+
+// Address is where the proxy asks: the path of a Unix socket, or an address of TCP.
+func (p *Proxy) Address() string { return p.address }
 
 // Away ends the gateway. [Proxy.Serve] brings one back.
 func (p *Proxy) Away() { _ = p.gateway.Close() }

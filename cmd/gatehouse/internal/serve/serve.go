@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,10 @@ var Command = cli.Command{Name: "serve", Args: "-rules FILE -from PROXY [flags]"
 
 // grace is how long requests may take that are under way at the end.
 const grace = 10 * time.Second
+
+// parting is how long connections are kept at the end, for the proxy to hear that they close. A question on one
+// that closes unheard is lost, if the proxy does not ask again.
+const parting = 500 * time.Millisecond
 
 // server is the command at work.
 type server struct {
@@ -192,7 +197,13 @@ func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (er
 		return err
 	}
 	ended := make(chan error, 2)
-	servers := []*http.Server{s.start(l, h, ended)}
+	var parts atomic.Bool
+	servers := []*http.Server{s.start(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if parts.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	}), ended)}
 	if s.operator != "" {
 		pages, err := s.listenOperator(ctx, live, ended)
 		if err != nil {
@@ -216,6 +227,9 @@ func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (er
 		}
 	}
 	s.notify("STOPPING=1")
+	if parts.Store(true); err == nil {
+		<-time.After(parting)
+	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	for _, server := range servers {

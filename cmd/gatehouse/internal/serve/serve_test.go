@@ -21,7 +21,9 @@ import (
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/clitest"
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/serve"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, serve.Command) }
@@ -62,7 +64,7 @@ func folder(t *testing.T) (dir, file string) {
 // start starts the command, and waits until it is ready.
 func start(t *testing.T, environ []string, args ...string) *running {
 	t.Helper()
-	r := &running{Cmd: clitest.Process(t, environ, append([]string{"serve", "-from", "nginx"}, args...)...),
+	r := &running{Cmd: clitest.Process(t, environ, append([]string{"serve"}, args...)...),
 		ended: make(chan error, 1)}
 	r.run(t)
 	return r
@@ -132,7 +134,8 @@ func TestServeOnRedis(t *testing.T) {
 	var all []*running
 	for i := range 2 {
 		socket := filepath.Join(dir, fmt.Sprint(i))
-		all = append(all, start(t, environ, "-rules", file, "-listen", "unix:"+socket, "-operator", "127.0.0.1:0"))
+		all = append(all, start(t, environ, "-from", "nginx", "-rules", file, "-listen", "unix:"+socket,
+			"-operator", "127.0.0.1:0"))
 		info, err := os.Stat(socket)
 		if err != nil || info.Mode().Perm() != 0o660 {
 			t.Errorf("%v, %v: want mode 0660", info, err)
@@ -180,27 +183,70 @@ func TestServeOnRedis(t *testing.T) {
 }
 
 // TestOneProcessAfterTheOther: while one takes the other's place, and reads its file, no question is lost.
-//
-// Promise (Gateway): At a deployment, a reload and SIGTERM no request is lost.
 func TestOneProcessAfterTheOther(t *testing.T) {
 	dir, file := folder(t)
 	socket := filepath.Join(dir, "gatehouse.sock")
+	deploy(t, "nginx", file, socket, func() func() error {
+		c := client(socket)
+		return func() error {
+			status, _, err := ask(c)
+			if err == nil && status != http.StatusNoContent {
+				err = fmt.Errorf("status %d", status)
+			}
+			return err
+		}
+	})
+}
+
+// TestDeploymentBehindProxies: clients of a proxy do not notice it.
+//
+// Promise (Gateway): At a deployment, a reload and SIGTERM no request is lost.
+func TestDeploymentBehindProxies(t *testing.T) {
+	proxies.Each(t, func(t *testing.T, program proxies.Program) {
+		if program.From == gateway.Traefik {
+			return // it asks by TCP, where systemd has to keep the socket
+		}
+		_, file := folder(t)
+		p := proxies.Start(t, program, nil)
+		deploy(t, program.Name, file, p.Address(), func() func() error {
+			c := &http.Client{Timeout: time.Minute, Transport: new(http.Transport)} // a connection of its own
+			t.Cleanup(c.CloseIdleConnections)
+			return func() error {
+				resp, err := c.Post(p.URL+"/orders", "text/plain", strings.NewReader("an order"))
+				if err != nil {
+					return err
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || string(body) != "8 <nil>" || resp.Header.Get("Ratelimit") == "" {
+					err = errors.Join(err, fmt.Errorf("%s %v %s", resp.Status, resp.Header, body))
+				}
+				return err
+			}
+		})
+	})
+}
+
+// deploy has one process take the place of the other three times, and each read its file, while clients ask.
+func deploy(t *testing.T, from, file, socket string, clientOf func() (ask func() error)) {
+	t.Helper()
 	environ := []string{"REDIS_URL=redis://" + redistest.StartServer(t).Addr()}
-	former := start(t, environ, "-rules", file, "-listen", "unix:"+socket)
+	args := []string{"-from", from, "-rules", file, "-listen", "unix:" + socket}
+	former := start(t, environ, args...)
 	over := make(chan struct{})
 	var all sync.WaitGroup
 	var asked atomic.Int64
 	for range 4 {
 		all.Go(func() {
-			c := client(socket)
+			ask := clientOf()
 			for {
 				select {
 				case <-over:
 					return
 				default:
 				}
-				if status, _, err := ask(c); err != nil || status != http.StatusNoContent {
-					t.Errorf("%d, %v", status, err)
+				if err := ask(); err != nil {
+					t.Error(err)
 					return
 				}
 				asked.Add(1)
@@ -208,7 +254,7 @@ func TestOneProcessAfterTheOther(t *testing.T) {
 		})
 	}
 	for range 3 {
-		next := start(t, environ, "-rules", file, "-listen", "unix:"+socket)
+		next := start(t, environ, args...)
 		former.stop(t)
 		if err := errors.Join(os.WriteFile(file, []byte(rules+"# "+fmt.Sprint(asked.Load())+"\n"), 0o600),
 			next.Process.Signal(syscall.SIGHUP)); err != nil {
@@ -230,7 +276,8 @@ func TestOneProcessAfterTheOther(t *testing.T) {
 func TestServeWithoutRedis(t *testing.T) {
 	dir, file := folder(t)
 	socket := filepath.Join(dir, "a")
-	inside := start(t, nil, "-rules", file, "-listen", "unix:"+socket, "-embedded", "-socket-mode", "0600")
+	inside := start(t, nil, "-from", "nginx", "-rules", file, "-listen", "unix:"+socket, "-embedded",
+		"-socket-mode", "0600")
 	wantLeft(t, client(socket), 99_999)
 	if !strings.Contains(inside.errs.String(), "no other process shares its counts") {
 		t.Error(inside.errs.String())
@@ -247,7 +294,8 @@ func TestServeWithoutRedis(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	nobody := l.Addr().String()
 	_ = l.Close()
-	away := start(t, []string{"REDIS_URL=redis://" + nobody}, "-rules", file, "-listen", "unix:"+socket)
+	away := start(t, []string{"REDIS_URL=redis://" + nobody}, "-from", "nginx", "-rules", file,
+		"-listen", "unix:"+socket)
 	wantLeft(t, client(socket), 99_999) // by the local limit
 	away.stop(t)
 }
