@@ -1,8 +1,7 @@
-// Package proxies runs real proxies in tests, configured as docs/guides/gateway.md says.
+// Package proxies runs real proxies in tests, configured as the guides say.
 package proxies
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
@@ -92,12 +92,18 @@ type Proxy struct {
 // Guide returns docs/guides/gateway.md.
 func Guide(t *testing.T) string {
 	t.Helper()
+	return Page(t, "gateway.md")
+}
+
+// Page returns a page of docs/guides.
+func Page(t *testing.T, name string) string {
+	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for {
-		page, err := os.ReadFile(filepath.Join(dir, "docs", "guides", "gateway.md"))
+		page, err := os.ReadFile(filepath.Join(dir, "docs", "guides", name))
 		if err == nil {
 			return string(page)
 		}
@@ -108,19 +114,20 @@ func Guide(t *testing.T) string {
 	}
 }
 
-// block returns the first block of a language in the guide.
-func block(t *testing.T, language string) string {
-	t.Helper()
-	return blockOf(t, Guide(t), language)
-}
-
-func blockOf(t *testing.T, page, language string) string {
+// Block returns the first block of a language in a page.
+func Block(t *testing.T, page, language string) string {
 	t.Helper()
 	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(page)
 	if found == nil {
 		t.Fatalf("the guide has no block of %s", language)
 	}
 	return found[1]
+}
+
+// block returns the first block of a language in the guide of the gateway.
+func block(t *testing.T, language string) string {
+	t.Helper()
+	return Block(t, Guide(t), language)
 }
 
 func write(t *testing.T, dir, name, contents string) string {
@@ -213,13 +220,22 @@ func echo(w http.ResponseWriter, protocol string) {
 func (p *Proxy) start(t *testing.T, program Program, dir string, edit func(string) string) {
 	t.Helper()
 	redistest.Need(t, program.Name)
-	for range 5 {
-		port := freePort(t)
-		listen := strings.NewReplacer("listen 80", fmt.Sprintf("listen 127.0.0.1:%d", port), ":80 {",
-			fmt.Sprintf(":%d {\n\tbind 127.0.0.1", port), "bind :80", fmt.Sprintf("bind 127.0.0.1:%d", port))
-		p.URL = fmt.Sprintf("http://127.0.0.1:%d", port)
+	OnPort(t, func(addr string) bool {
+		_, port, _ := net.SplitHostPort(addr)
+		listen := strings.NewReplacer("listen 80", "listen "+addr, ":80 {",
+			fmt.Sprintf(":%s {\n\tbind 127.0.0.1", port), "bind :80", "bind "+addr)
+		p.URL = "http://" + addr
 		args := program.prepare(t, dir, func(conf string) string { return listen.Replace(edit(conf)) })
-		if p.run(t, program.Name, dir, args) {
+		_, answers := Run(t, dir, addr, program.Name, args...)
+		return answers
+	})
+}
+
+// OnPort calls start with an address on loopback that is free, until it reports that it has started.
+func OnPort(t *testing.T, start func(addr string) bool) {
+	t.Helper()
+	for range 5 {
+		if start(fmt.Sprintf("127.0.0.1:%d", freePort(t))) {
 			return
 		}
 	}
@@ -235,7 +251,7 @@ func (p *Proxy) stand(t *testing.T, program Program, edit func(string) string, a
 	}
 	title := strings.ToUpper(program.Name[:1]) + program.Name[1:]
 	_, section, _ := strings.Cut(Guide(t), "\n## "+title+"\n")
-	server := httptest.NewUnstartedServer(program.standIn(t, edit(blockOf(t, section, "yaml")), at))
+	server := httptest.NewUnstartedServer(program.standIn(t, edit(Block(t, section, "yaml")), at))
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -280,13 +296,14 @@ func (p *Proxy) Address() string { return p.address }
 // Away ends the gateway. [Proxy.Serve] brings one back.
 func (p *Proxy) Away() { _ = p.gateway.Close() }
 
-// run runs the proxy's program until the test ends, and reports whether it answers.
-func (p *Proxy) run(t *testing.T, name, dir string, args []string) bool {
+// Run runs a program until the test ends, and reports whether it answers at an address. If not, it has ended.
+// Its home is a folder of the test.
+func Run(t *testing.T, home, addr, program string, args ...string) (out *guardtest.Output, answers bool) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), redistest.Path(name), args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "HOME="+dir)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), redistest.Path(program), args...)
+	out = new(guardtest.Output)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "HOME="+home)
 	if err := redistest.Spawn(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -296,22 +313,21 @@ func (p *Proxy) run(t *testing.T, name, dir string, args []string) bool {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
 		if t.Failed() {
-			t.Logf("%s: %s", name, out.String())
+			t.Logf("%s: %s", program, out.String())
 		}
 	})
-	answers := false
 	redistest.Eventually(t, time.Minute, func() bool {
 		select {
 		case <-ended:
-			t.Logf("%s ended: %s", name, out.String())
+			t.Logf("%s ended: %s", program, out.String())
 			return true
 		default:
 		}
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://"))
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 		if answers = err == nil; answers {
 			_ = conn.Close()
 		}
 		return answers
 	}, "the proxy does not answer")
-	return answers
+	return out, answers
 }

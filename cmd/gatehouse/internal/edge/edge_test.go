@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -323,6 +324,26 @@ func TestExecRunsAfterEachChange(t *testing.T) {
 	}
 	f.says("-exec: exit status 3: no such proxy: it is tried again\n", 1)
 	f.says("left out: 1 ban that end", 1)
+}
+
+// TestRunsOfExecAreApart: also the last one, for -clear, begins -every after the one before.
+func TestRunsOfExecAreApart(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	log := filepath.Join(t.TempDir(), "log")
+	f := follow(t, environOf(server), "-format", "plain", "-every", "2s", "-clear", "-exec", "date +%s >>"+log)
+	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
+	f.becomes("a\n")
+	runs := func() []string { data, _ := os.ReadFile(log); return strings.Fields(string(data)) }
+	f.eventually(func() bool { return len(runs()) == 2 }, "two runs")
+	if code := f.end(syscall.SIGTERM); code != 0 || f.text() != "" || len(runs()) != 3 {
+		t.Fatalf("exit code %d, the file %q, runs %q", code, f.text(), runs())
+	}
+	before, errBefore := strconv.Atoi(runs()[1])
+	last, errLast := strconv.Atoi(runs()[2])
+	if errBefore != nil || errLast != nil || last == before { // in whole seconds
+		t.Errorf("the runs began at %q", runs())
+	}
 }
 
 // TestExecThatFailsRunsAgain without a further change: the proxy learns of the ban.

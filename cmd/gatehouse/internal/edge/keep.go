@@ -38,7 +38,7 @@ func (f *flags) keep(ctx context.Context, e *cli.Env, m *mirror) error {
 	all.Go(func() { m.follow(following) })
 	defer all.Wait()
 	defer stop()
-	k := keeper{flags: f, e: e, reader: startReader(e, f.exec)}
+	k := keeper{flags: f, e: e, reader: startReader(e, f.exec, min(f.every, execApart))}
 	defer k.reader.end()
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
@@ -133,9 +133,10 @@ func (k *keeper) write(p page) error {
 }
 
 const (
-	execLasts = time.Minute // how long the command of -exec may take
-	execAgain = time.Second // when it runs again after a failure; each further failure doubles that
-	execRests = time.Minute // ... up to this
+	execLasts = time.Minute      // how long the command of -exec may take
+	execAgain = time.Second      // when it runs again after a failure; each further failure doubles that
+	execRests = time.Minute      // ... up to this
+	execApart = 10 * time.Second // how far apart its runs begin, at most; else it is -every
 )
 
 // reader makes the proxy read the file: it runs a command after changes, one at a time.
@@ -145,16 +146,19 @@ type reader struct {
 	again   *atomic.Pointer[time.Time] // when to run a command that has failed; nil: it has not
 }
 
-// startReader starts a reader that runs a command, or nothing if there is none.
-func startReader(e *cli.Env, command string) reader {
+// startReader starts a reader that runs a command, or nothing if there is none. Between the beginnings of two
+// runs a time passes, also before the last one: HAProxy 2.6 forgets a signal that arrives while it reloads.
+func startReader(e *cli.Env, command string, apart time.Duration) reader {
 	r := reader{make(chan struct{}, 1), new(sync.WaitGroup), new(atomic.Pointer[time.Time])}
 	r.running.Go(func() {
-		told, pause := "", execAgain
+		told, pause, begun := "", execAgain, time.Time{}
 		for range r.due {
-			trouble := ""
-			if command != "" {
-				trouble = shell(command)
+			if command == "" {
+				continue
 			}
+			wait(context.Background(), apart-time.Since(begun))
+			begun = time.Now()
+			trouble := shell(command)
 			if trouble == "" {
 				if told != "" {
 					e.Tell("gatehouse bans: -exec: it works again\n")
