@@ -33,6 +33,9 @@ core.register_action("gatehouse", {"http-req"}, function(txn)
     return
   end
   local status = tonumber(first("gatehouse-status"))
+  if not status and answer.status and answer.status >= 400 and answer.status < 500 then
+    status = answer.status -- the gateway cannot read the request
+  end
   -- if not status then return end -- for requests to pass while the gateway does not answer
   local reply = txn:reply{status = status or 503}
   if status then

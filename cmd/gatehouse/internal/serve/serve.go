@@ -38,8 +38,8 @@ var Command = cli.Command{Name: "serve", Args: "-rules FILE -from PROXY [flags]"
 // grace is how long requests may take that are under way at the end.
 const grace = 10 * time.Second
 
-// parting is how long connections are kept at the end, for the proxy to hear that they close. A question on one
-// that closes unheard is lost, if the proxy does not ask again.
+// parting is how long connections are kept at the end, for the proxy to hear that they close. A question on
+// one that closes unheard is lost, if the proxy does not ask again.
 const parting = 500 * time.Millisecond
 
 // server is the command at work.
