@@ -13,17 +13,23 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// system loads compose.yaml as docker compose does, which checks it by the schema of compose files.
+// system loads the compose.yaml of the production example.
 func system(t *testing.T) *types.Project {
 	t.Helper()
-	folder, err := filepath.Abs("..")
+	return load(t, "..")
+}
+
+// load loads the compose.yaml of a folder as docker compose does, which checks it by the schema of compose
+// files.
+func load(t *testing.T, of string) *types.Project {
+	t.Helper()
+	folder, err := filepath.Abs(of)
 	if err != nil {
 		t.Fatal(err)
 	}
-	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
-		WorkingDir:  folder,
-		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Content: []byte(read(t, "../compose.yaml"))}},
-	}, func(o *loader.Options) { o.SetProjectName("shop", true) })
+	file := types.ConfigFile{Filename: "compose.yaml", Content: []byte(read(t, filepath.Join(of, "compose.yaml")))}
+	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{WorkingDir: folder,
+		ConfigFiles: []types.ConfigFile{file}}, func(o *loader.Options) { o.SetProjectName("test", true) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +48,22 @@ func TestComposeFileIsWhole(t *testing.T) {
 	if names := project.ServiceNames(); !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Errorf("services %v", names)
 	}
+	wantWhole(t, project, "nginx", "grafana")
 	for name, service := range project.Services {
-		if !pinned.MatchString(service.Image) {
+		if _, outside := service.Networks["front"]; outside && strings.HasPrefix(name, "redis") {
+			t.Errorf("nginx's network has %s", name)
+		}
+	}
+	if !project.Networks["back"].Internal {
+		t.Error("Redis's network is not internal")
+	}
+}
+
+// wantWhole checks images, mounts and ports. Those of the named services only are published.
+func wantWhole(t *testing.T, project *types.Project, published ...string) {
+	t.Helper()
+	for name, service := range project.Services {
+		if built := service.Build != nil && service.Image == ""; !built && !pinned.MatchString(service.Image) {
 			t.Errorf("%s has the image %s, without a version", name, service.Image)
 		}
 		for _, volume := range service.Volumes {
@@ -55,16 +75,32 @@ func TestComposeFileIsWhole(t *testing.T) {
 			}
 		}
 		for _, port := range service.Ports {
-			if port.HostIP != "127.0.0.1" || name != "nginx" && name != "grafana" {
+			if port.HostIP != "127.0.0.1" || !slices.Contains(published, name) {
 				t.Errorf("%s publishes %s on %s", name, port.Published, port.HostIP)
 			}
 		}
-		if _, outside := service.Networks["front"]; outside && strings.HasPrefix(name, "redis") {
-			t.Errorf("nginx's network has %s", name)
-		}
 	}
-	if !project.Networks["back"].Internal {
-		t.Error("Redis's network is not internal")
+}
+
+// TestComposeFileOfTheEdgeIsWhole: and nginx and the gateway share the volume of the socket.
+func TestComposeFileOfTheEdgeIsWhole(t *testing.T) {
+	const edge = "../../edge"
+	project := load(t, edge)
+	wantWhole(t, project, "nginx")
+	gateway := project.Services["gatehouse"]
+	if _, err := os.Stat(filepath.Join(gateway.Build.Context, gateway.Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+	socket := regexp.MustCompile(`server unix:([^;]+);`).FindStringSubmatch(read(t, edge+"/edge.conf"))
+	if socket == nil || !slices.Contains(gateway.Command, "unix:"+socket[1]) {
+		t.Fatalf("nginx asks at %q, and the gateway runs %q", socket, gateway.Command)
+	}
+	for _, name := range []string{"nginx", "gatehouse"} {
+		if !slices.ContainsFunc(project.Services[name].Volumes, func(v types.ServiceVolumeConfig) bool {
+			return v.Type == types.VolumeTypeVolume && v.Source == "run" && v.Target == filepath.Dir(socket[1])
+		}) {
+			t.Errorf("%s has no volume for %s", name, socket[1])
+		}
 	}
 }
 
