@@ -27,7 +27,8 @@ func load(t *testing.T, of string) *types.Project {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := types.ConfigFile{Filename: "compose.yaml", Content: []byte(read(t, filepath.Join(of, "compose.yaml")))}
+	file := types.ConfigFile{Filename: "compose.yaml",
+		Content: []byte(read(t, filepath.Join(of, "compose.yaml")))}
 	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{WorkingDir: folder,
 		ConfigFiles: []types.ConfigFile{file}}, func(o *loader.Options) { o.SetProjectName("test", true) })
 	if err != nil {
