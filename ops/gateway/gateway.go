@@ -147,6 +147,7 @@ func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	copyFields(w.Header(), a.header)
+	w.Header().Set("Cache-Control", "no-store") // for the proxy's own cache
 	w.WriteHeader(g.dialect.allowed)
 }
 

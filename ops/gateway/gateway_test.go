@@ -183,6 +183,7 @@ func TestARefusalIsThatOfTheMiddleware(t *testing.T) {
 			got.Header.Del("Gatehouse-Status")
 			if isAllowed(want) && isAllowed(got) {
 				got.StatusCode = want.StatusCode
+				got.Header.Del("Cache-Control") // of the question
 			}
 			if got.StatusCode != want.StatusCode || string(gotBody) != string(wantBody) ||
 				fmt.Sprint(got.Header) != fmt.Sprint(joined(want.Header)) {

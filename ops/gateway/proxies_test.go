@@ -404,6 +404,38 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
+// TestACacheKeepsNoDecision: an nginx that caches all that may be cached, without the lines of the guide against
+// it, and one that caches all. It keeps answers of the application, but neither questions nor refusals.
+//
+// Promise (Gateway): No proxy caches a decision.
+func TestACacheKeepsNoDecision(t *testing.T) {
+	const caches = "access_log off;\nproxy_cache_path %s keys_zone=all:1m;\nproxy_cache all;\n" +
+		"proxy_cache_valid any 1h;\n"
+	for name, edits := range map[string][]string{
+		"all that may be": {"access_log off;", fmt.Sprintf(caches, t.TempDir()), "proxy_cache off;", ""},
+		"all": {"access_log off;", fmt.Sprintf(caches, t.TempDir()) +
+			"proxy_ignore_headers Cache-Control Set-Cookie Vary;\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, proxies.All[0], guardtest.NewEngine(redistest.Single(t)), rules, edits...)
+			for i, want := range []int{200, 200, 429, 429} {
+				resp := p.raw(t, "GET", "/admin/x")
+				if resp.StatusCode != want || !counted(resp) {
+					t.Errorf("%d: %s %v", i, resp.Status, resp.Header)
+				}
+			}
+			if n := p.Reached.Load(); n != 1 {
+				t.Errorf("the application was reached %d times: nginx does not cache, so this shows nothing", n)
+			}
+			for range 2 {
+				if resp := p.raw(t, "GET", "/polls"); resp.StatusCode != http.StatusOK || counted(resp) {
+					t.Errorf("another path: %s %v", resp.Status, resp.Header)
+				}
+			}
+		})
+	}
+}
+
 // TestOneConnectionOfManyClients: a proxy reuses its connections, which mixes nobody up.
 func TestOneConnectionOfManyClients(t *testing.T) {
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
