@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,21 +53,17 @@ func TestAGatewayThatIsAway(t *testing.T) {
 func openEdits(t *testing.T) map[string][]string {
 	t.Helper()
 	blocks := func(language string, many int) []string {
-		var texts []string
-		for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(
-			proxies.Guide(t), -1) {
-			texts = append(texts, found[1])
-		}
+		texts := proxies.Blocks(t, language)
 		if len(texts) != many {
 			t.Fatalf("the guide has %d blocks of %s", len(texts), language)
 		}
 		return texts
 	}
 	const check, refusal = "    location = /gatehouse-check {\n", "    location @gatehouse-refusal {\n"
-	const asks, site = "\t\tmethod GET\n", ":80 {\n"
-	nginx, caddy := blocks("nginx", 3), blocks("caddyfile", 3)
+	const asks, site = "\t\t\tmethod GET\n", ":80 {\n"
+	nginx, caddy := blocks("nginx", 4), blocks("caddyfile", 3)
 	return map[string][]string{
-		"nginx":   {check, check + nginx[1], refusal, nginx[2] + refusal},
+		"nginx":   {check, check + nginx[2], refusal, nginx[3] + refusal},
 		"caddy":   {asks, asks + caddy[1], site, caddy[2] + site},
 		"haproxy": {"-- if not status", "if not status"},
 		"envoy":   {"failure_mode_allow: false", "failure_mode_allow: true"},

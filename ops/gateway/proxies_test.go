@@ -10,9 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/fcgi"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	pathpkg "path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -355,6 +358,86 @@ func TestPathsThroughRealProxies(t *testing.T) {
 			t.Error("none led to the route")
 		}
 	})
+}
+
+// TestBlocksOfCaddy: directives that Caddy would run first are behind the question.
+func TestBlocksOfCaddy(t *testing.T) {
+	const app = "\t\treverse_proxy 127.0.0.1:8080\n"
+	p := start(t, proxies.All[1], guardtest.NewEngine(redistest.Single(t)), rules, app,
+		"handle /login {\n"+app+"}\nredir /admin/* /elsewhere\nhandle {\nrespond \"all else\"\n}\n")
+	for target, want := range map[string][]int{"/login": {200, 200, 429}, "/admin/x": {302, 302, 429}} {
+		for i, want := range want {
+			if resp := p.raw(t, "POST", target); resp.StatusCode != want || !counted(resp) {
+				t.Errorf("%s, %d: %s %v", target, i, resp.Status, resp.Header)
+			}
+		}
+	}
+}
+
+// TestPHPBehindNginx: a front controller is asked about once, and reached in no other way. It takes what stands
+// behind the name of its script for the path, as PHP's frameworks do.
+func TestPHPBehindNginx(t *testing.T) {
+	dir, err := os.MkdirTemp("", "php")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "php.sock")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			env := fcgi.ProcessEnv(r)
+			w.Header().Set("X-Path", r.URL.RequestURI())
+			w.Header().Set("X-Script", env["SCRIPT_FILENAME"])
+		})
+		_ = fcgi.Serve(l, h) // until the test ends
+	}()
+	for name, text := range map[string]string{"style.css": "body {}", "index.php": "<?php", "other.php": "<?php"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := regexp.MustCompile(`(?s)    location / \{.*?\n    \}\n`).FindString(proxies.Blocks(t, "nginx")[0])
+	php := strings.NewReplacer("/srv/app/public", dir, "/run/php/php-fpm.sock", socket,
+		"include fastcgi_params", "include /etc/nginx/fastcgi_params").Replace(proxies.Blocks(t, "nginx")[1])
+	p := start(t, proxies.All[0], guardtest.NewEngine(redistest.Single(t)),
+		strings.Replace(rules, "2/h", "1000/h", 1), own, php)
+	if resp := p.raw(t, "GET", "/style.css"); resp.StatusCode != http.StatusOK || limits(resp) != "" {
+		t.Errorf("a file: %s %v", resp.Status, resp.Header)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng, left := rand.New(rand.NewPCG(seed, 1)), 1000
+	pieces := []string{"/", "/index.php", "/INDEX.PHP", "/login", "//", "/./", "/../", "/other.php", "%2e",
+		"/x.php", "?a", "%2F", "/style.css", "/index%2ephp", "/index.php%00", ";", "."}
+	for i := range 500 {
+		target := ""
+		for range rng.IntN(5) {
+			target += pieces[rng.IntN(len(pieces))]
+		}
+		if i == 0 {
+			target = "/login"
+		}
+		resp := p.raw(t, "POST", "/"+strings.TrimPrefix(target, "/"))
+		path, script := resp.Header.Get("X-Path"), resp.Header.Get("X-Script")
+		if script == "" {
+			continue // not reached
+		}
+		path = pathpkg.Clean("/" + strings.TrimPrefix(readings(path)[0], "/index.php"))
+		if script != filepath.Join(dir, "index.php") || path == "/login" && !counted(resp) {
+			t.Errorf("%q: %s, %s, %v", target, script, path, resp.Header)
+		}
+		if left--; met(resp, "site") != fmt.Sprint(left) {
+			t.Fatalf("%q: %v: want %d left", target, resp.Header, left)
+		}
+	}
+	if left > 990 {
+		t.Error("the front controller is hardly reached")
+	}
 }
 
 // TestBodiesAndMethodsThroughRealProxies: the proxy keeps bodies for the application.

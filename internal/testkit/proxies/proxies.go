@@ -124,10 +124,26 @@ func Block(t *testing.T, page, language string) string {
 	return found[1]
 }
 
-// block returns the first block of a language in the guide of the gateway.
+// Blocks returns the blocks of a language in the guide.
+func Blocks(t *testing.T, language string) []string {
+	t.Helper()
+	return blocksOf(t, Guide(t), language)
+}
+
 func block(t *testing.T, language string) string {
 	t.Helper()
-	return Block(t, Guide(t), language)
+	return Blocks(t, language)[0]
+}
+
+func blocksOf(t *testing.T, page, language string) (texts []string) {
+	t.Helper()
+	for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		texts = append(texts, found[1])
+	}
+	if texts == nil {
+		t.Fatalf("the guide has no block of %s", language)
+	}
+	return texts
 }
 
 func write(t *testing.T, dir, name, contents string) string {
