@@ -13,7 +13,8 @@ import (
 // skips for a missing program into failures. CI sets it. So does GATEHOUSE_ALL.
 const RequireEnv = "GATEHOUSE_REQUIRE_REDIS"
 
-const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server curl nginx caddy haproxy; " +
+const howToInstall = "install it (Debian, Ubuntu: apt-get install redis-server curl nginx caddy haproxy " +
+	"nftables iproute2; " +
 	"macOS: brew install redis nginx caddy haproxy), or what it proves stays unproven"
 
 var bannerOnce sync.Once

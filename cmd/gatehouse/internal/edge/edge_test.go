@@ -19,7 +19,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, Bans) }
+func TestMain(m *testing.M) {
+	if from := os.Getenv(asPackets); from != "" {
+		if err := sendPackets(from); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	clitest.Main(m, Bans)
+}
 
 // shortBan is the length of the bans by strikes.
 const shortBan = 2 * time.Second

@@ -152,6 +152,43 @@ func TestWhatEachFormatLeavesOut(t *testing.T) {
 	}
 }
 
+// TestTheTextOfEachFormat is what programs read, byte by byte.
+func TestTheTextOfEachFormat(t *testing.T) {
+	now := time.Unix(1000, 0)
+	in := func(actor string, left time.Duration) ban { return ban{actor: actor, ends: now.Add(left)} }
+	lists := map[string][]ban{
+		"none": nil,
+		"one":  {in("203.0.113.7", time.Hour)},
+		"many": {in("2001:db8::/64", 366*24*time.Hour), in("198.51.100.0/24", 90*time.Second),
+			in("203.0.113.7", 1500*time.Millisecond), in("198.51.100.9", time.Second),
+			in("2001:db8:1::5", time.Second)},
+		"over":    {in("203.0.113.7", -time.Hour)}, // while the file was made
+		"hostile": {in("}\nflush ruleset\n", time.Hour), in("1.2.3.4;", time.Hour), in("ann", time.Hour)},
+	}
+	const flushed = "flush set inet gatehouse banned4\nflush set inet gatehouse banned6\n"
+	for name, want := range map[string]map[string]string{
+		"plain": {"none": "", "one": "203.0.113.7\n", "over": "203.0.113.7\n", "hostile": "1.2.3.4;\nann\n",
+			"many": "2001:db8::/64\n198.51.100.0/24\n203.0.113.7\n198.51.100.9\n2001:db8:1::5\n"},
+		"nginx-map": {"none": "", "one": "\"\\\\203.0.113.7\" 1;\n", "hostile": "\"\\\\1.2.3.4;\" 1;\n\"\\\\ann\" 1;\n"},
+		"nginx-geo": {"none": "", "one": "203.0.113.7/32 1;\n", "hostile": "", "many": "2001:db8::/64 1;\n" +
+			"198.51.100.0/24 1;\n203.0.113.7/32 1;\n198.51.100.9/32 1;\n2001:db8:1::5/128 1;\n"},
+		"haproxy-acl": {"none": "", "one": "203.0.113.7\n", "over": "203.0.113.7\n", "hostile": "",
+			"many": "2001:db8::/64\n198.51.100.0/24\n203.0.113.7\n198.51.100.9\n2001:db8:1::5\n"},
+		"nft": {"none": flushed, "hostile": flushed,
+			"one":  flushed + "add element inet gatehouse banned4 {\n  203.0.113.7 timeout 3600s,\n}\n",
+			"over": flushed + "add element inet gatehouse banned4 {\n  203.0.113.7 timeout 1s,\n}\n",
+			"many": flushed + "add element inet gatehouse banned4 {\n  198.51.100.0/24 timeout 90s,\n" +
+				"  203.0.113.7 timeout 2s,\n}\nadd element inet gatehouse banned6 {\n" +
+				"  2001:db8::/64 timeout 31622400s,\n  2001:db8:1::5 timeout 1s,\n}\n"},
+	} {
+		for list, text := range want {
+			if p := formatNamed(name).page(lists[list], 10, now); p.text != text {
+				t.Errorf("%s, %s:\n%swant\n%s", name, list, p.text, text)
+			}
+		}
+	}
+}
+
 // TestTheMostThatEndLast: actors that do not fit take no place of others.
 func TestTheMostThatEndLast(t *testing.T) {
 	all := bansOf("new\nline", "a", "b", "c", "d")
