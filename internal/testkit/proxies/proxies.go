@@ -297,13 +297,14 @@ func (p *Proxy) Serve(t *testing.T, h http.Handler) {
 		t.Fatal(err)
 	}
 	p.address = l.Addr().String()
-	p.gateway = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	p.gateway = server
 	go func() {
-		if err := p.gateway.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	}()
-	t.Cleanup(func() { _ = p.gateway.Close() })
+	t.Cleanup(func() { _ = server.Close() })
 }
 
 // Address is where the proxy asks: the path of a Unix socket, or an address of TCP.
