@@ -68,16 +68,17 @@ type front struct {
 	said *guardtest.Output // by the program
 }
 
+// rejects is what nginx and HAProxy say of a configuration, or of a file in it, that they do not take.
+var rejects = regexp.MustCompile(`\[emerg\]|\[ALERT\].*config`)
+
 // startFront starts a program on a free port. prepare writes its configuration for an address, and returns the
 // arguments of the program.
 func startFront(t *testing.T, program, home string, prepare func(addr string) (args []string)) *front {
 	t.Helper()
 	f := &front{t: t, said: new(guardtest.Output)}
 	t.Cleanup(func() { // when it has ended
-		for _, trouble := range []string{"[emerg]", "[ALERT]"} {
-			if said := f.said.String(); strings.Contains(said, trouble) {
-				t.Errorf("%s wrote %s", program, said)
-			}
+		if said := f.said.String(); rejects.MatchString(said) {
+			t.Errorf("%s wrote %s", program, said)
 		}
 	})
 	proxies.OnPort(t, func(addr string) (answers bool) {
