@@ -76,6 +76,9 @@ func (p *proxy) examine(ctx context.Context) error {
 	switch {
 	case p.first.status == http.StatusTooManyRequests:
 		p.report(stateNote, "rule", "", "the limit of this client was used up before")
+	case second.again(p.first) && p.plain(ctx).again(second):
+		p.report(stateProblem, "rule", remedyCache, "three requests are answered alike: %v", second)
+		return ctx.Err()
 	case p.first.limits():
 		p.report(stateOK, "rule", "", "%s %s is %v", p.method, p.url.RequestURI(), p.first)
 		p.report(stateOK, "fields", "", "allowed answers have RateLimit fields")

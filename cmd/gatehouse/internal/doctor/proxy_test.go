@@ -182,6 +182,10 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 			want:  []string{"a client's own X-Forwarded-For counts: answered 200", "`use_remote_address: true`"}},
 		"Envoy without fields": {program: envoy, edits: []string{"{prefix: ratelimit}, ", ""}, well: true,
 			want: []string{"note     fields", "`{prefix: ratelimit}`"}},
+		"a cache": {program: nginx, edits: []string{"proxy_cache off;", "", "access_log off;",
+			"access_log off;\nproxy_cache_path " + t.TempDir() + " keys_zone=all:1m;\nproxy_cache all;\n" +
+				"proxy_cache_valid any 1h;\nproxy_ignore_headers Cache-Control;\n"},
+			want: []string{"problem  rule         three requests are answered alike", "`proxy_cache off;`"}},
 		"a path without a rule": {program: caddy, path: "/free",
 			want: []string{"problem  rule         no rule is met by this path",
 				"name a path that routes of the file guard"}},
@@ -205,7 +209,7 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 func TestRemediesAreLinesOfTheGuide(t *testing.T) {
 	t.Parallel()
 	guide := proxies.Guide(t)
-	texts := []string{remedyOwn, remedyPath, remedyBody, remedyRefusal, remedyFields,
+	texts := []string{remedyCache, remedyOwn, remedyPath, remedyBody, remedyRefusal, remedyFields,
 		remedyOfStatus(http.StatusForbidden)}
 	for _, f := range forgeries {
 		texts = append(texts, f.remedy)

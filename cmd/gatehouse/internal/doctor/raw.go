@@ -36,6 +36,7 @@ type reply struct {
 	reason   string           // of a refusal
 	policies []string         // the names in RateLimit-Policy, else those in RateLimit, sorted
 	left     map[string]int64 // what RateLimit says is left, by name
+	slow     map[string]bool  // the policies that give back a unit a second at most
 }
 
 // limits reports whether the answer has fields of a limit.
@@ -44,6 +45,16 @@ func (r *reply) limits() bool { return len(r.policies) > 0 }
 // broken reports whether the answer is an error, or a refusal for which waiting is no remedy.
 func (r *reply) broken() bool {
 	return r.status >= http.StatusInternalServerError || r.reason != "" && r.status != http.StatusTooManyRequests
+}
+
+// again reports whether an answer is that to a request before, since a slow limit was not counted down.
+func (r *reply) again(before *reply) bool {
+	for name, left := range r.left {
+		if had, ok := before.left[name]; ok && r.slow[name] && left == had && left > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // least returns the fewest units that are left, and -1 if the answer does not say.
@@ -178,11 +189,13 @@ func (r *request) head(host string) string {
 var (
 	policyName = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"(?:;[^,"]*(?:"[^"]*")?)*`)
 	itemLeft   = regexp.MustCompile(`;r=(\d+)`)
+	itemQuota  = regexp.MustCompile(`;q=(\d+).*;w=(\d+)`)
 	refusedFor = regexp.MustCompile(`"reason": *"([a-z_]+)"`)
 )
 
 func newReply(resp *http.Response, body []byte) *reply {
-	r := &reply{status: resp.StatusCode, header: resp.Header, left: map[string]int64{}}
+	r := &reply{status: resp.StatusCode, header: resp.Header, left: map[string]int64{},
+		slow: map[string]bool{}}
 	if reason := refusedFor.FindSubmatch(body); reason != nil {
 		r.reason = string(reason[1])
 	}
@@ -192,6 +205,11 @@ func newReply(resp *http.Response, body []byte) *reply {
 			all = append(all, item[1])
 			if left := itemLeft.FindStringSubmatch(item[0]); left != nil {
 				r.left[item[1]], _ = strconv.ParseInt(left[1], 10, 64) // it has only digits
+			}
+			if quota := itemQuota.FindStringSubmatch(item[0]); quota != nil {
+				units, _ := strconv.ParseInt(quota[1], 10, 64)
+				window, _ := strconv.ParseInt(quota[2], 10, 64)
+				r.slow[item[1]] = units <= window
 			}
 		}
 		slices.Sort(all)

@@ -8,6 +8,8 @@ const (
 	remedySlower    = "name a path with a slower limit"
 	remedyUnguarded = "name a path that routes of the file guard; behind Traefik, which shows clients no " +
 		"fields, one with a limit of fewer requests than -proxy-requests"
+	remedyCache = "the proxy keeps the gateway's answers: nginx `proxy_cache off;` in both locations. Or it keeps " +
+		"the page with its fields"
 	remedyMalformed = "the key of a rule has no value: ip needs trust_unix_socket behind a Unix socket, and " +
 		"the proxy has to send X-Forwarded-For"
 	remedyKey = "take keys only from fields that the proxy sets itself; ip reads X-Forwarded-For alone"
