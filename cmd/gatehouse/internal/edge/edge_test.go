@@ -360,19 +360,18 @@ func TestExecThatFailsRunsAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	dir := t.TempDir()
-	file, proxy := filepath.Join(dir, "banned"), filepath.Join(dir, "proxy")
+	file, proxy, tried := filepath.Join(dir, "banned"), filepath.Join(dir, "proxy"), filepath.Join(dir, "tried")
+	has := func(path string) bool { data, err := os.ReadFile(path); return err == nil && string(data) == "a\n" }
 	f := (&followed{t: t, file: file}).start(environOf(server), "bans", "shut", "-follow", "-out", file,
-		"-format", "plain", "-every", "100ms", "-exec", "cp "+file+" "+proxy+"/ || { echo no such proxy; exit 3; }")
+		"-format", "plain", "-every", "100ms", "-exec",
+		"cp "+file+" "+proxy+"/ && exit; cp "+file+" "+tried+"; echo no such proxy; exit 3")
 	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
-	f.becomes("a\n")
+	f.eventually(func() bool { return has(tried) }, "the command has failed with the ban in the file")
 	f.says("no such proxy: it is tried again\n", 1)
 	if err := os.Mkdir(proxy, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually(func() bool {
-		data, err := os.ReadFile(filepath.Join(proxy, "banned"))
-		return err == nil && string(data) == "a\n"
-	}, "the proxy reads the file")
+	f.eventually(func() bool { return has(filepath.Join(proxy, "banned")) }, "the proxy reads the file")
 	f.says("-exec: it works again\n", 1)
 	f.says("no such proxy: it is tried again\n", 1)
 }
