@@ -42,6 +42,9 @@ type Options struct {
 // file. It panics on mistakes in the options, and if live was made without [config.ForGateway]. It is safe
 // for concurrent use.
 //
+// The rules see the client's request as the proxy does: the peer is the address that the proxy has added to
+// X-Forwarded-For. So keyfuncs.IP needs to trust no proxy but those in front of this one.
+//
 // At [CheckPath] it answers whether a request may pass: 204, or 200 to Envoy. A refusal is the answer that
 // clients get, with its status, fields and body. nginx shows no such answer: it is told 403, with the status
 // in the field Gatehouse-Status and all of it in Gatehouse-Refusal, and fetches it at [RefusalPath]. Envoy
@@ -197,7 +200,31 @@ func (g *gateway) asked(r *http.Request, a *answer) (asked *http.Request, lacks 
 	if lacks == "" && !isToken(asked.Method) {
 		lacks = "a method"
 	}
+	setPeer(asked)
 	return asked, lacks
+}
+
+// setPeer takes the address that the proxy has added to X-Forwarded-For, on the right, for the peer, which it is
+// the proxy's. So key functions see what they would see in the proxy's place. Without such an address, the peer
+// is the proxy.
+func setPeer(r *http.Request) {
+	const field = "X-Forwarded-For"
+	lines := r.Header[field]
+	if len(lines) == 0 {
+		return
+	}
+	before, last := lines[:len(lines)-1], lines[len(lines)-1]
+	comma := strings.LastIndexByte(last, ',')
+	addr, err := netip.ParseAddr(strings.Trim(last[comma+1:], " \t"))
+	if err != nil {
+		return
+	}
+	r.RemoteAddr = netip.AddrPortFrom(addr, 0).String()
+	left := append(make([]string, 0, len(lines)), before...) // never nil: a proxy has been there
+	if comma >= 0 {
+		left = append(left, last[:comma])
+	}
+	r.Header[field] = left
 }
 
 // isToken reports whether a method is written as one (RFC 9110, section 5.6.2), so far as it matters here.

@@ -32,9 +32,9 @@ guards:
   votes: {votes: {poll: {per_voter: 1}}}
 rules:
   site:
-    - {guard: site, who: {ip: {trust_proxies: [127.0.0.1, "::1"], trust_unix_socket: true}}}
+    - {guard: site, who: ip}
   login:
-    - {guard: logins, who: {ip: {trust_proxies: [127.0.0.1, "::1"], trust_unix_socket: true}}, what: route}
+    - {guard: logins, who: ip, what: route}
   vote:
     - {guard: votes, who: {user: uid}, what: {param: poll}, which: {query: choice}, failed: none}
 routes:
@@ -170,8 +170,7 @@ func TestARefusalIsThatOfTheMiddleware(t *testing.T) {
 		} {
 			fields := []string{"Accept", c.accept, "Accept-Language", "de"}
 			r := httptest.NewRequest(c.method, c.target, nil)
-			r.RemoteAddr, r.Host = "127.0.0.1:40000", "shop.example"
-			r.Header.Set("X-Forwarded-For", "203.0.113.7")
+			r.RemoteAddr, r.Host = "203.0.113.7:40000", "shop.example"
 			for i := 0; i < len(fields); i += 2 {
 				r.Header.Set(fields[i], fields[i+1])
 			}
@@ -224,6 +223,46 @@ func TestOnePathForAllWaysToWriteIt(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestThePeerIsThatOfTheProxy: ip is the address that the proxy has added, whatever a client has sent before. A
+// CDN in front of the proxy is trusted as in a program.
+//
+// Promise (Gateway): Key functions see a client's request as they would in the proxy's place.
+func TestThePeerIsThatOfTheProxy(t *testing.T) {
+	const file = `
+guards:
+  site: {fixed_window: {limits: "9/week"}}
+rules:
+  direct: [{guard: site, who: ip}]
+  cdn: [{guard: site, who: {ip: {trust_proxies: [198.51.100.0/24]}}, no_key: skip}]
+  socket: [{guard: site, who: {ip: {trust_unix_socket: true}}, what: route}]
+routes: {/: direct, /cdn: cdn, /socket: socket}
+...
+`
+	for _, from := range all {
+		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t)), file)
+		p := &proxy{from, gateway.Handler(live, gateway.Options{From: from})}
+		for _, c := range []struct {
+			target, forwarded, left string
+			status                  int
+		}{
+			{"/", "203.0.113.7", "8", 0}, {"/", "203.0.113.7", "7", 0}, {"/", "203.0.113.8", "8", 0},
+			{"/", "198.51.100.1, 203.0.113.7", "6", 0}, {"/", "x, ,203.0.113.7", "5", 0}, {"/", "2001:db8::1", "8", 0},
+			{"/", "2001:db8::2", "7", 0}, {"/", "::ffff:203.0.113.7", "4", 0}, // one network, one address
+			{"/cdn", "203.0.113.7, 198.51.100.9", "3", 0}, {"/cdn", "10.0.0.1, 203.0.113.9, 198.51.100.9", "8", 0},
+			{"/cdn", "198.51.100.9", "-", 400}, {"/cdn", "x, 198.51.100.9", "-", 400},
+			{"/socket", "203.0.113.7", "8", 0},
+			{"/", "", "8", 0}, {"/", "unknown", "7", 0}, {"/", "203.0.113.7,", "6", 0}, // the proxy's own
+		} {
+			fields := []string{"X-Forwarded-For", c.forwarded}
+			resp := p.ask("GET", c.target, fields...)
+			if met(resp, "site") != c.left || !isAllowed(resp) && resp.StatusCode != c.status {
+				t.Errorf("%v: %s of %q: %d %v, want %s left", from, c.target, c.forwarded, resp.StatusCode, resp.Header,
+					c.left)
+			}
+		}
+	}
 }
 
 // TestUsersAreThoseOfTheProxy: the key function user finds what the proxy sends.

@@ -51,11 +51,7 @@ func startWith(
 	edits ...string,
 ) *real {
 	t.Helper()
-	trusted := "" // not the clients' address, which is that of the loopback interface, too
-	if program.From == gateway.Traefik {
-		trusted = "trust_proxies: [" + proxies.AsksFrom + "], "
-	}
-	live, _ := watch(t, gate, strings.ReplaceAll(rules, `trust_proxies: [127.0.0.1, "::1"], `, trusted), more...)
+	live, _ := watch(t, gate, rules, more...)
 	h := gateway.Handler(live, gateway.Options{From: program.From, Users: map[string]string{"uid": "X-User"}})
 	return &real{proxies.Start(t, program, h, edits...), h}
 }
@@ -178,7 +174,7 @@ func TestDecisionsThroughRealProxies(t *testing.T) {
 	t.Logf("seed %d", seed)
 	const file = `
 keys:
-  client: {ip: {trust_proxies: [127.0.0.1, "::1"], trust_unix_socket: true}}
+  client: ip
 guards:
   site: {sliding_window: {limits: "40/week"}}
   strict: {token_bucket: {limits: "3/week"}}
@@ -205,8 +201,7 @@ routes:
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		forgets := core.WithRefusalMemory(0) // by which of two refusals a client is told depends on the time
 		p := start(t, c, guardtest.NewEngine(redistest.Single(t), forgets), file)
-		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), strings.Replace(file,
-			`trust_proxies: [127.0.0.1, "::1"], `, "", 1))
+		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t), forgets), file)
 		own := http.NewServeMux()
 		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "0 <nil>") })
 		for _, route := range live.Set().Config().Routes() {
@@ -237,11 +232,10 @@ routes:
 			}
 			got := p.raw(t, method, target, fields...)
 			r := httptest.NewRequest(method, target, nil)
-			r.Host, r.RemoteAddr = "shop.example", "@"
+			r.Host, r.RemoteAddr = "shop.example", "127.0.0.1:40000"
 			for i := 0; i < len(fields); i += 2 {
 				r.Header.Set(fields[i], fields[i+1])
 			}
-			r.Header.Set("X-Forwarded-For", "127.0.0.1")
 			if user := r.Header.Get("X-User"); user != "" {
 				r = r.WithContext(keyfuncs.WithValue(r.Context(), "uid", user))
 			}

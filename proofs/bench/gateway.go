@@ -37,7 +37,7 @@ const gatewayRules = `
 guards:
   site: {fixed_window: {limits: "%s"}}
 rules:
-  site: [{guard: site, who: {ip: {trust_unix_socket: true}}}]
+  site: [{guard: site, who: ip}]
 routes: {/: site}
 ...
 `

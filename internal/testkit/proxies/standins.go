@@ -27,9 +27,6 @@ var StandIns = []Program{
 	{From: gateway.Envoy, Name: "envoy", standIn: envoy},
 }
 
-// AsksFrom is the address from which Traefik asks. It is not that of the clients.
-const AsksFrom = "127.0.0.2"
-
 // standIn asks before it passes a request on.
 type standIn struct {
 	client http.Client // asks the gateway
@@ -109,8 +106,7 @@ func traefik(t *testing.T, conf string, app *url.URL) *standIn {
 	}
 	decode(t, conf, &file)
 	auth := file.HTTP.Middlewares["gatehouse"].ForwardAuth
-	local := &net.TCPAddr{IP: net.ParseIP(AsksFrom)}
-	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: local}).DialContext}
+	transport := new(http.Transport)
 	t.Cleanup(transport.CloseIdleConnections)
 	return &standIn{app: app,
 		client: http.Client{Transport: transport, Timeout: 30 * time.Second,

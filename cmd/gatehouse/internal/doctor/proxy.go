@@ -105,8 +105,8 @@ func (p *proxy) reportBroken() {
 	if p.first.reason != "" {
 		says += fmt.Sprintf(" by a rule, as %q", p.first.reason)
 	}
-	if p.first.reason == "malformed" {
-		remedy = remedyMalformed
+	if p.first.reason == "malformed" || p.first.reason == "no_key" {
+		remedy = remedyNoKey
 	}
 	p.report(stateProblem, "rule", remedy, "%s", says)
 }

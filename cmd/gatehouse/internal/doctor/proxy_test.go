@@ -35,7 +35,7 @@ guards:
   rapid: {token_bucket: {limits: "100000/s"}}
   strikes: {bans: {refusals: 3, first: 24h, longest: 96h}}
 keys:
-  client: {ip: {trust_unix_socket: true}}
+  client: ip
 rules:
   site: [{guard: site, who: client}]
   search: [{guard: search, who: client}]
@@ -53,9 +53,6 @@ routes:
 
 func gatewayFor(t *testing.T, from gateway.From, file string) http.Handler {
 	t.Helper()
-	if from == gateway.Traefik {
-		file = strings.Replace(file, "trust_unix_socket: true", "trust_proxies: ["+proxies.AsksFrom+"]", 1)
-	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
@@ -127,7 +124,7 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 				"`proxy_set_header X-Original-Method $request_method;`"}},
 		"the client's X-Forwarded-For": {program: nginx,
 			edits: []string{"$proxy_add_x_forwarded_for", "$http_x_forwarded_for"},
-			want: []string{`is answered 400 by a rule, as "malformed"`, "the proxy has to send X-Forwarded-For",
+			want: []string{`is answered 400 by a rule, as "no_key"`, "the proxy has to send X-Forwarded-For",
 				"a client's own X-Forwarded-For counts: answered 200",
 				"`proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;`"}},
 		"no X-Forwarded-For of its own": {program: nginx, edits: []string{forwardedFor, "$request_uri;"},

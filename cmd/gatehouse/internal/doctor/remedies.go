@@ -10,10 +10,9 @@ const (
 		"fields, one with a limit of fewer requests than -proxy-requests"
 	remedyCache = "the proxy keeps the gateway's answers: nginx `proxy_cache off;` in both locations. Or it keeps " +
 		"the page with its fields"
-	remedyMalformed = "the key of a rule has no value: ip needs trust_unix_socket behind a Unix socket, and " +
-		"the proxy has to send X-Forwarded-For"
-	remedyKey = "take keys only from fields that the proxy sets itself; ip reads X-Forwarded-For alone"
-	remedyOwn = "nginx: `proxy_set_header Gatehouse-Refusal $gatehouse_refusal;` in @gatehouse-refusal. Others: " +
+	remedyNoKey = "the key of a rule has no value: for ip the proxy has to send X-Forwarded-For"
+	remedyKey   = "take keys only from fields that the proxy sets itself; ip reads X-Forwarded-For alone"
+	remedyOwn   = "nginx: `proxy_set_header Gatehouse-Refusal $gatehouse_refusal;` in @gatehouse-refusal. Others: " +
 		"compare with the guide"
 	remedyPath = "send the path as the client wrote it: nginx `$request_uri`, Caddy `{uri}`, HAProxy " +
 		"`txn.sf:pathq()`; serve without -encoded-slashes and -path-parameters"

@@ -33,7 +33,7 @@ guards:
   site: {fixed_window: {limits: "100000/h"}}
 rules:
   site:
-    - {guard: site, who: {ip: {trust_unix_socket: true}}}
+    - {guard: site, who: ip}
 routes:
   /: site
 ...
