@@ -19,7 +19,7 @@ core.register_action("gatehouse", {"http-req"}, function(txn)
   table.insert(fields["x-forwarded-for"], txn.sf:src())
 
   local answer = core.httpclient():get{url = "http://gatehouse/check", dst = "unix@/run/gatehouse.sock",
-    headers = fields, timeout = 2000}
+    headers = fields, timeout = 1000}
   local function first(name)
     return answer.headers and answer.headers[name] and answer.headers[name][0]
   end

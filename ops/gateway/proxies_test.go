@@ -634,8 +634,11 @@ func TestUpgradesThroughRealProxies(t *testing.T) {
 // TestAWaitingRoomThroughRealProxies: its page, its cookie, and the way in.
 func TestAWaitingRoomThroughRealProxies(t *testing.T) {
 	const file = `
+guards:
+  site: {fixed_window: {limits: "1000/h"}}
 rules:
   shop:
+    - {guard: site, who: ip}
     - {guard: room, who: visitor}
 routes:
   /: shop

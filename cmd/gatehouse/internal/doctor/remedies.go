@@ -20,9 +20,8 @@ const (
 		"of auth_request. Caddy: `method GET` and `header_up -Content-Length`"
 	remedyRefusal = "the proxy has to pass on the gateway's answer with its fields: nginx `rewrite ^ /refusal break;` " +
 		"in @gatehouse-refusal"
-	remedyFields = "nginx: `add_header RateLimit $ratelimit always;`. Caddy: `header RateLimit " +
-		"{rp.header.Ratelimit}`. Envoy: `{prefix: ratelimit}` in `allowed_client_headers_on_success`. Traefik has " +
-		"no way"
+	remedyFields = "nginx: `add_header RateLimit $ratelimit always;`. Caddy: `include RateLimit RateLimit-Policy " +
+		"Set-Cookie`. Envoy: `{prefix: ratelimit}` in `allowed_client_headers_on_success`. Traefik has no way"
 )
 
 // remedyOfStatus is that of a refusal that arrives with a wrong status.
