@@ -24,7 +24,7 @@ const (
 		`{const: ...}, {cookie: ...}, {first_of: ...}, {folded: ...}, {form: ...}, {hash: ...}, {header: ...}, ` +
 		`{join: ...}, {json: ...}, {param: ...}, {query: ...}, {require: ...}, {user: ...}`
 	kinds = "allowed here: sliding_window, leased_window, fixed_window, token_bucket, votes, seckill, quota, " +
-		"redpacket, idempotency, semaphore, lock, bans"
+		"redpacket, idempotency, semaphore, lock, bans, waitingroom"
 )
 
 // TestEveryMistakeIsReported: the place of each mistake, what was found there and what is allowed.
@@ -164,6 +164,17 @@ func TestEveryMistakeIsReported(t *testing.T) {
 		"a duration without a unit": {rules(`{lock: {lease: 10}}`, byIP), []string{
 			`2:21: guards.g.lock.lease: found the number 10: want a duration from 1s to 1h0m0s, such as "90s", "15m" ` +
 				`or "36h"`}},
+		"a room without secrets": {rules(`{waitingroom: {capacity: 9}}`, byIP), []string{"2:20: guards.g.waitingroom: secrets_file is missing: " +
+			"A file with a secret of 16 bytes or more in each line; the first one signs."}},
+		"a file of secrets that is not there": {rules(`{waitingroom: {capacity: 9, secrets_file: /none/there}}`,
+			byIP), []string{"2:48: guards.g.waitingroom.secrets_file: open /none/there: no such file or directory"}},
+		"a relative file of secrets": {rules(`{waitingroom: {capacity: 9, secrets_file: s}}`, byIP),
+			[]string{`2:48: guards.g.waitingroom.secrets_file: the path "s" is not absolute: begin it at the root`}},
+		"an endless file of secrets": {rules(`{waitingroom: {capacity: 9, secrets_file: /dev/zero}}`, byIP),
+			[]string{"2:48: guards.g.waitingroom.secrets_file: /dev/zero is longer than 65536 bytes: it has a " +
+				"secret in each line"}},
+		"an empty file of secrets": {rules(`{waitingroom: {capacity: 9, secrets_file: /dev/null}}`, byIP),
+			[]string{"2:6: guards.g: Secrets are missing: set one of 32 random bytes, the same in all processes"}},
 		"a number that is too large": {rules(`{semaphore: {max: 20_000}}`, byIP), []string{
 			`2:24: guards.g.semaphore.max: found 20_000: want a whole number from 1 to 10000`}},
 		"bans that shrink": {rules(`{bans: {first: 2h, longest: 1h}}`, byIP), []string{`2:6: guards.g: `}},

@@ -42,24 +42,16 @@ func start(
 	t *testing.T, program proxies.Program, gate *core.Engine, rules string, edits ...string,
 ) *real {
 	t.Helper()
-	return startWith(t, program, gate, rules, nil, edits...)
-}
-
-// startWith is start with guards that the file does not make.
-func startWith(
-	t *testing.T, program proxies.Program, gate *core.Engine, rules string, more []config.Option,
-	edits ...string,
-) *real {
-	t.Helper()
-	live, _ := watch(t, gate, rules, more...)
+	live, _ := watch(t, gate, rules)
 	h := gateway.Handler(live, gateway.Options{From: program.From, Users: map[string]string{"uid": "X-User"}})
-	return &real{proxies.Start(t, program, h, edits...), h}
+	return &real{proxies.Start(t, program, h, edits...), h, live}
 }
 
 // real is a running proxy.
 type real struct {
 	*proxies.Proxy
 	handler http.Handler // of the gateway
+	live    *config.Live
 }
 
 // raw sends a request line and fields as they are, and returns the answer.
@@ -633,9 +625,14 @@ func TestUpgradesThroughRealProxies(t *testing.T) {
 
 // TestAWaitingRoomThroughRealProxies: its page, its cookie, and the way in.
 func TestAWaitingRoomThroughRealProxies(t *testing.T) {
-	const file = `
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	if err := os.WriteFile(secrets, []byte("a new secret of some bytes\na secret of sixteen bytes\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := `
 guards:
   site: {fixed_window: {limits: "1000/h"}}
+  room: {waitingroom: {capacity: 1, poll: 1s, secrets_file: ` + secrets + `}}
 rules:
   shop:
     - {guard: site, who: ip}
@@ -645,10 +642,7 @@ routes:
 ...
 `
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
-		gate := guardtest.NewEngine(redistest.Single(t))
-		room := waitingroom.New(gate, "room", waitingroom.Options{Capacity: 1, Poll: time.Second,
-			Secrets: [][]byte{[]byte("a secret of sixteen bytes")}})
-		p := startWith(t, c, gate, file, []config.Option{config.WithGuards(room)})
+		p := start(t, c, guardtest.NewEngine(redistest.Single(t)), file)
 		visitor := func() func() (inside bool) {
 			jar, err := cookiejar.New(nil)
 			if err != nil {
@@ -688,6 +682,7 @@ routes:
 				t.Error("the second visitor is inside, too")
 			}
 		}
+		room := p.live.Set().Guard("room").(*waitingroom.Guard)
 		if err := room.SetCapacity(t.Context(), 2); err != nil {
 			t.Fatal(err)
 		}

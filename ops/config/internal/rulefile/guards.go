@@ -1,10 +1,14 @@
 package rulefile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,6 +31,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/semaphore"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/core/votes/parts"
+	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
 
@@ -421,6 +426,8 @@ func guardKinds() []guardKind {
 		simpleKind("semaphore", "At most so many requests run at a time.", semaphoreForm, semaphore.New),
 		simpleKind("lock", "One holder at a time.", lockForm, lock.New),
 		simpleKind("bans", "Shuts out actors who are refused too often.", bansForm, bans.New),
+		simpleKind("waitingroom", "Lets a crowd in at the rate that the application bears.", roomForm,
+			waitingroom.New),
 	}
 }
 
@@ -507,6 +514,68 @@ var (
 			retention(time.Millisecond), func(o *bans.Options) *time.Duration { return &o.Decay }),
 	)
 )
+
+var roomForm = object(
+	must(in("capacity", "How many visitors are inside at a time.", whole(1, 1_000_000),
+		func(o *waitingroom.Options) *int { return &o.Capacity })),
+	must(in("secrets_file", "A file with a secret of 16 bytes or more in each line; the first one signs.",
+		secrets(),
+		func(o *waitingroom.Options) *[][]byte { return &o.Secrets })),
+	in("pass", "How long a visitor may stay; the default is 10m.", duration(time.Second, 24*time.Hour),
+		func(o *waitingroom.Options) *time.Duration { return &o.Pass }),
+	in("idle", "How long a visitor inside may be away; the default is 2m, or pass if that is shorter.",
+		duration(time.Second, 24*time.Hour), func(o *waitingroom.Options) *time.Duration { return &o.Idle }),
+	in("poll", "How often a visitor who waits asks; the default is 20s.", duration(time.Second, 5*time.Minute),
+		func(o *waitingroom.Options) *time.Duration { return &o.Poll }),
+	in("grace", "How long a place is kept for a visitor who was called; the default is 1.5 poll and 1s.",
+		duration(time.Second, time.Hour), func(o *waitingroom.Options) *time.Duration { return &o.Grace }),
+	in("away", "How long a visitor who waits keeps a place without asking; the default is 10 poll.",
+		retention(time.Second), func(o *waitingroom.Options) *time.Duration { return &o.Away }),
+	in("opens", "When the room opens, as RFC 3339; without it, it is open.", instant(),
+		func(o *waitingroom.Options) *time.Time { return &o.Opens }),
+	in("draw", "The order of all who came before the opening is drawn.", boolean(),
+		func(o *waitingroom.Options) *bool { return &o.Draw }),
+	in("keep", "How long Redis keeps the room after the last request; the default is 24h.",
+		duration(time.Minute, 30*24*time.Hour), func(o *waitingroom.Options) *time.Duration { return &o.Keep }),
+	in("framed", "Visitors see the site in a frame of another one.", boolean(),
+		func(o *waitingroom.Options) *bool { return &o.Framed }),
+	in("page_status", "The status of the page of people who wait; the default is 200.", whole(200, 599),
+		func(o *waitingroom.Options) *int { return &o.PageStatus }),
+	in("program_status", "The status of the answer to all others who wait, 202 or 429; the default is 429.",
+		whole(202, 429), func(o *waitingroom.Options) *int { return &o.ProgramStatus }),
+)
+
+// mostSecrets is how long a file of secrets may be, in bytes.
+const mostSecrets = 1 << 16
+
+// secrets is the path of a file with a secret in each line. Secrets are no part of a file of rules, which many
+// may read.
+func secrets() form[[][]byte] {
+	return parsed("the path of a file", schema{"type": "string", "minLength": 1},
+		func(path string) ([][]byte, error) {
+			if !filepath.IsAbs(path) {
+				return nil, fmt.Errorf("the path %q is not absolute: begin it at the root", path)
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return nil, err
+			}
+			text, err := io.ReadAll(io.LimitReader(f, mostSecrets+1))
+			if err := errors.Join(err, f.Close()); err != nil {
+				return nil, err
+			}
+			if len(text) > mostSecrets {
+				return nil, fmt.Errorf("%s is longer than %d bytes: it has a secret in each line", path, mostSecrets)
+			}
+			var all [][]byte
+			for line := range bytes.Lines(text) {
+				if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+					all = append(all, line)
+				}
+			}
+			return all, nil
+		})
+}
 
 // anyGuard is the form of a guard: a mapping of one kind to its options.
 func anyGuard() form[*Guard] {
