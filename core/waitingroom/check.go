@@ -70,15 +70,20 @@ func (w waits) Details() []kit.Detail {
 	return details
 }
 
-// iso returns a duration as in ISO 8601, to the second, above two minutes to the minute.
+// iso returns a duration as in ISO 8601, to the second, above two minutes to the minute. No part is as much as
+// one of the next larger unit.
 func iso(d time.Duration) string {
-	switch minutes := int64((d + time.Minute - 1) / time.Minute); {
-	case d < 2*time.Minute:
-		return "PT" + strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10) + "S"
-	case minutes < 120:
+	seconds := int64((d + time.Second - 1) / time.Second)
+	minutes := int64((d + time.Minute - 1) / time.Minute)
+	switch {
+	case d >= 2*time.Minute && minutes < 60:
 		return "PT" + strconv.FormatInt(minutes, 10) + "M"
-	default:
+	case d >= 2*time.Minute:
 		return "PT" + strconv.FormatInt(minutes/60, 10) + "H" + strconv.FormatInt(minutes%60, 10) + "M"
+	case seconds < 60:
+		return "PT" + strconv.FormatInt(seconds, 10) + "S"
+	default:
+		return "PT" + strconv.FormatInt(seconds/60, 10) + "M" + strconv.FormatInt(seconds%60, 10) + "S"
 	}
 }
 

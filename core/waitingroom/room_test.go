@@ -683,3 +683,18 @@ func cpuOf(b *testing.B, rdb redis.UniversalClient) (seconds float64) {
 	}
 	return seconds
 }
+
+// TestEstimatesHaveNoPartThatIsAsMuchAsTheNext: a page that says a minute and 53 seconds does not go on to 113
+// seconds when it asks again.
+func TestEstimatesHaveNoPartThatIsAsMuchAsTheNext(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "PT0S", time.Millisecond: "PT1S", 59 * time.Second: "PT59S", 59*time.Second + 1: "PT1M0S",
+		113 * time.Second: "PT1M53S", 2*time.Minute - 1: "PT2M0S", 2 * time.Minute: "PT2M",
+		2*time.Minute + 1: "PT3M", 59 * time.Minute: "PT59M", 59*time.Minute + 1: "PT1H0M",
+		119 * time.Minute: "PT1H59M", 50 * time.Hour: "PT50H0M",
+	} {
+		if got := iso(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
