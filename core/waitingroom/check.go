@@ -70,8 +70,8 @@ func (w waits) Details() []kit.Detail {
 	return details
 }
 
-// iso returns a duration as in ISO 8601, to the second, above two minutes to the minute. No part is as much as
-// one of the next larger unit.
+// iso returns a duration as in ISO 8601, to the second, above two minutes to the minute. No part is as much
+// as one of the next larger unit.
 func iso(d time.Duration) string {
 	seconds := int64((d + time.Second - 1) / time.Second)
 	minutes := int64((d + time.Minute - 1) / time.Minute)

@@ -82,6 +82,12 @@ func (p *proxy) examine(ctx context.Context) error {
 	case p.first.limits():
 		p.report(stateOK, "rule", "", "%s %s is %v", p.method, p.url.RequestURI(), p.first)
 		p.report(stateOK, "fields", "", "allowed answers have RateLimit fields")
+		if took := second.took(p.first); took > 1 {
+			third := p.plain(ctx)
+			if p.plain(ctx).took(third) > 1 {
+				p.report(stateNote, "rule", remedyTwice, "each request takes %d units", took)
+			}
+		}
 	case second.status != http.StatusTooManyRequests && !p.refuses(ctx, true):
 		if !slices.ContainsFunc(p.found, func(f finding) bool { return f.Item == "refusal" }) {
 			p.report(stateProblem, "rule", remedyUnguarded, "no rule is met by this path: "+

@@ -83,7 +83,7 @@ func TestDoctorThroughProxiesOfTheGuide(t *testing.T) {
 				"other ways to write it count", "ok       refusal      429 with Retry-After ", "note     fields", "Traefik has no way"} {
 				a.Want(t, cli.ExitOK, text, "")
 			}
-			through(t, p.URL+"/rapid").Want(t, cli.ExitProblem, "behind Traefik", "")
+			through(t, p.URL+"/rapid").Want(t, cli.ExitProblem, "Behind Traefik", "")
 			return
 		}
 		for path, texts := range map[string][]string{
@@ -179,6 +179,13 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 			want:  []string{"a client's own X-Forwarded-For counts: answered 200", "`use_remote_address: true`"}},
 		"Envoy without fields": {program: envoy, edits: []string{"{prefix: ratelimit}, ", ""}, well: true,
 			want: []string{"note     fields", "`{prefix: ratelimit}`"}},
+		"two questions": {program: nginx, edits: []string{"location / {",
+			"location / { auth_request /gatehouse-check; error_page 403 = @gatehouse-refusal;\n" +
+				"auth_request_set $gatehouse_refusal $upstream_http_gatehouse_refusal; try_files /none @app; }\n" +
+				"location @app {"}, well: true,
+			want: []string{"note     rule         each request takes 2 units", "`auth_request /gatehouse-check;`"}},
+		"no question": {program: nginx, edits: []string{"auth_request /gatehouse-check;", ""},
+			want: []string{"problem  rule         no rule is met by this path", "`auth_request /gatehouse-check;`"}},
 		"a cache": {program: nginx, edits: []string{"proxy_cache off;", "", "access_log off;",
 			"access_log off;\nproxy_cache_path " + t.TempDir() + " keys_zone=all:1m;\nproxy_cache all;\n" +
 				"proxy_cache_valid any 1h;\nproxy_ignore_headers Cache-Control;\n"},
@@ -206,7 +213,8 @@ func TestDoctorFindsWhatAProxyLacks(t *testing.T) {
 func TestRemediesAreLinesOfTheGuide(t *testing.T) {
 	t.Parallel()
 	guide := proxies.Guide(t)
-	texts := []string{remedyCache, remedyOwn, remedyPath, remedyBody, remedyRefusal, remedyFields,
+	texts := []string{remedyUnguarded, remedyTwice, remedyCache, remedyOwn, remedyPath, remedyBody,
+		remedyRefusal, remedyFields,
 		remedyOfStatus(http.StatusForbidden)}
 	for _, f := range forgeries {
 		texts = append(texts, f.remedy)

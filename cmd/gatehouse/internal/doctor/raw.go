@@ -57,6 +57,18 @@ func (r *reply) again(before *reply) bool {
 	return false
 }
 
+// took returns how many units of a slow limit were taken since the answer before: the fewest, and 0 if none
+// is known.
+func (r *reply) took(before *reply) int64 {
+	fewest := int64(0)
+	for name, left := range r.left {
+		if had, ok := before.left[name]; ok && r.slow[name] && (fewest == 0 || had-left < fewest) {
+			fewest = had - left
+		}
+	}
+	return fewest
+}
+
 // least returns the fewest units that are left, and -1 if the answer does not say.
 func (r *reply) least() int64 {
 	least := int64(-1)

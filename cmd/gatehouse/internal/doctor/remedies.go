@@ -6,8 +6,11 @@ import "net/http"
 const (
 	remedyLog       = "read the log of gatehouse serve: it names what the proxy does not send"
 	remedySlower    = "name a path with a slower limit"
-	remedyUnguarded = "name a path that routes of the file guard; behind Traefik, which shows clients no " +
-		"fields, one with a limit of fewer requests than -proxy-requests"
+	remedyUnguarded = "name a path that routes of the file guard, and ask there: nginx `auth_request " +
+		"/gatehouse-check;`. Behind Traefik, which shows clients no fields, name one with a limit of fewer " +
+		"requests than -proxy-requests"
+	remedyTwice = "unless the rule's cost is more than 1, the proxy asks more than once: nginx asks again " +
+		"after try_files, so only the last location has `auth_request /gatehouse-check;`"
 	remedyCache = "the proxy keeps the gateway's answers: nginx `proxy_cache off;` in both locations. Or it keeps " +
 		"the page with its fields"
 	remedyNoKey = "the key of a rule has no value: for ip the proxy has to send X-Forwarded-For"
