@@ -10,6 +10,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
@@ -37,8 +39,8 @@ func (s *server) listener(ctx context.Context) (net.Listener, error) {
 	return listenUnix(path, s.mode)
 }
 
-// listenUnix listens at a path. It takes the place of a socket that is there: while one process follows
-// another, there is always one that answers.
+// listenUnix listens at a path. It takes the place of a socket that is there: at each moment the path leads
+// to a process that answers. It is the last step of a start: the former process is not asked any longer.
 func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, fmt.Errorf("%s is there and no socket: name another path with -listen", path)
@@ -52,23 +54,67 @@ func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // by then it may be that of the next process
+	var own os.FileInfo
 	if err = os.Chmod(made, mode); err == nil {
+		own, err = os.Lstat(made)
+	}
+	if err == nil {
 		err = os.Rename(made, path)
 	}
 	if err != nil {
 		_, _ = os.Remove(made), l.Close()
 		return nil, err
 	}
-	return named{l, path}, nil
+	return named{l, path, own}, nil
 }
 
 // named is a listener with the path that it has now.
 type named struct {
 	net.Listener
 	path string
+	own  os.FileInfo // of the socket
 }
 
 func (n named) Addr() net.Addr { return &net.UnixAddr{Name: n.path, Net: "unix"} }
+
+// forsaken reports whether the path leads to nobody any longer: it was removed, or the process that has taken
+// it over has ended.
+func (n named) forsaken(ctx context.Context) bool {
+	info, err := os.Lstat(n.path)
+	switch {
+	case err != nil:
+		return errors.Is(err, os.ErrNotExist)
+	case os.SameFile(info, n.own), info.Mode()&os.ModeSocket == 0:
+		return false
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", n.path)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// takeBack listens at the path of a socket anew if it leads to nobody. It returns the listener that is asked.
+// The former listener stays, for what it has queued. If a next process takes the path over between the look
+// and the rename, it loses it again until this process ends: then it takes it back itself.
+func (s *server) takeBack(
+	ctx context.Context, web *http.Server, l net.Listener, look *time.Ticker,
+) net.Listener {
+	socket, ok := l.(named)
+	if !ok || !socket.forsaken(ctx) {
+		return l
+	}
+	anew, err := listenUnix(socket.path, s.mode)
+	if err != nil {
+		s.log.Error("nobody answers at the socket, and it cannot be taken back", "err", err)
+		look.Reset(time.Minute)
+		return l
+	}
+	s.log.Warn("nobody answered at the socket: this process has taken it back", "listen", socket.path)
+	look.Reset(lookEvery)
+	s.serveAt(web, anew)
+	return anew
+}
 
 // notify tells systemd, if that wants to know (sd_notify).
 func (s *server) notify(state string) {
@@ -89,17 +135,17 @@ func (s *server) notify(state string) {
 	}
 }
 
-// listenOperator serves the operator's pages and the metrics. Nobody logs in, so it is for this machine only.
-func (s *server) listenOperator(
-	ctx context.Context, live *config.Live, ended chan<- error,
-) (*http.Server, error) {
-	if host, _, err := net.SplitHostPort(s.operator); err != nil || !isLoopback(host) {
+// pages are the operator's pages and the metrics. Nobody logs in, so they are for this machine only.
+type pages struct {
+	*http.Server
+	served bool
+}
+
+func (s *server) newPages(live *config.Live) (*pages, error) {
+	host, _, err := net.SplitHostPort(s.operator)
+	if s.operator != "" && (err != nil || !isLoopback(host)) {
 		return nil, cli.Usagef("-operator is %q: name a loopback address with a port, such as 127.0.0.1:9100, "+
 			"since nobody logs in there", s.operator)
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.operator)
-	if err != nil {
-		return nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", s.metrics.write)
@@ -109,8 +155,23 @@ func (s *server) listenOperator(
 				return "somebody at " + r.RemoteAddr, nil
 			}}).ServeHTTP(w, r)
 	})
+	return &pages{Server: s.newHTTP(onlyHere(mux))}, nil
+}
+
+// servePages serves the pages, unless they are served or no flag names their address. [syscall.EADDRINUSE]
+// means that another process has the address, as the former one has at a deployment.
+func (s *server) servePages(ctx context.Context, p *pages) error {
+	if p.served || s.operator == "" {
+		return nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.operator)
+	if err != nil {
+		return err
+	}
+	p.served = true
 	s.log.Info("the operator's pages", "url", "http://"+l.Addr().String()+"/")
-	return s.start(l, onlyHere(mux), ended), nil
+	s.serveAt(p.Server, l)
+	return nil
 }
 
 // onlyHere refuses requests by another name: a page of somebody else's, whose name leads to this machine.

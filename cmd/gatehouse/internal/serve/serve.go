@@ -42,6 +42,9 @@ const grace = 10 * time.Second
 // one that closes unheard is lost, if the proxy does not ask again.
 const parting = 500 * time.Millisecond
 
+// lookEvery is how often a process looks whether another one has left the socket or the operator's address.
+const lookEvery = 250 * time.Millisecond
+
 // server is the command at work.
 type server struct {
 	connect.Redis
@@ -53,10 +56,12 @@ type server struct {
 	log     *slog.Logger
 	figures *operator.Figures
 	metrics *metrics
+	ended   chan error // a listener has failed
 }
 
 func serve(ctx context.Context, e *cli.Env) error {
-	s := &server{mode: 0o660, figures: new(operator.Figures), metrics: newMetrics()}
+	s := &server{mode: 0o660, figures: new(operator.Figures), metrics: newMetrics(),
+		ended: make(chan error, 2)}
 	s.register(e.Flags)
 	operands, err := e.Operands()
 	switch {
@@ -187,43 +192,50 @@ func (s *server) client(e *cli.Env) (rdb redis.UniversalClient, address string, 
 }
 
 // run serves until the context ends, and then lets the requests under way end.
-func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (err error) {
+func (s *server) run(ctx context.Context, live *config.Live, redisAt string) error {
 	var h http.Handler
 	if err := cli.Caught(func() { h = gateway.Handler(live, s.options) }); err != nil {
 		return err
 	}
-	l, err := s.listener(ctx)
-	if err != nil {
-		return err
-	}
-	ended := make(chan error, 2)
 	var parts atomic.Bool
-	servers := []*http.Server{s.start(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := s.newHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parts.Load() {
 			w.Header().Set("Connection", "close")
 		}
 		h.ServeHTTP(w, r)
-	}), ended)}
-	if s.operator != "" {
-		pages, err := s.listenOperator(ctx, live, ended)
-		if err != nil {
-			_ = l.Close()
-			return err
-		}
-		servers = append(servers, pages)
+	}))
+	pages, err := s.newPages(live)
+	if err != nil {
+		return err
 	}
+	if err := s.servePages(ctx, pages); errors.Is(err, syscall.EADDRINUSE) {
+		s.log.Warn("another process has the operator's address: this one takes it when it is free",
+			"operator", s.operator)
+	} else if err != nil {
+		return err
+	}
+	l, err := s.listener(ctx) // all else that can fail comes before
+	if err != nil {
+		return err
+	}
+	s.serveAt(web, l)
 	hangUp := make(chan os.Signal, 1)
 	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
 	s.log.Info("the gateway is ready", "from", s.options.From.String(), "listen", l.Addr().String(),
 		"redis", redisAt, "rules", s.file)
 	s.notify("READY=1")
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-hangUp:
 			_ = live.Reload() // the logger has its error
-		case err = <-ended:
+		case err = <-s.ended:
+		case <-look.C:
+			_ = s.servePages(ctx, pages) // the start has told of the error
+			l = s.takeBack(ctx, web, l, look)
 		}
 	}
 	s.notify("STOPPING=1")
@@ -232,20 +244,19 @@ func (s *server) run(ctx context.Context, live *config.Live, redisAt string) (er
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	for _, server := range servers {
-		err = errors.Join(err, server.Shutdown(end))
-	}
-	return errors.Join(err, core.Drain(end))
+	return errors.Join(err, web.Shutdown(end), pages.Shutdown(end), core.Drain(end))
 }
 
-// start serves a listener. An error that ends it is sent.
-func (s *server) start(l net.Listener, h http.Handler, ended chan<- error) *http.Server {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+func (s *server) newHTTP(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+}
+
+// serveAt serves a listener. An error that ends it is sent.
+func (s *server) serveAt(server *http.Server, l net.Listener) {
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			ended <- err
+			s.ended <- err
 		}
 	}()
-	return server
 }

@@ -272,6 +272,87 @@ func deploy(t *testing.T, from, file, socket string, clientOf func() (ask func()
 	former.stop(t)
 }
 
+// TestAStartThatFailsLeavesTheSocket: a second start took the socket over, found the operator's address in use, and
+// ended. Nobody was asked any longer.
+func TestAStartThatFailsLeavesTheSocket(t *testing.T) {
+	dir, file := folder(t)
+	bad, socket := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "a")
+	if err := os.WriteFile(bad, []byte(rules[1:20]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	running := start(t, nil, "-from", "nginx", "-rules", file, "-listen", "unix:"+socket, "-embedded")
+	for i, more := range [][]string{
+		{"-rules", bad, "-embedded"}, {"-rules", file, "-redis", "redis://127.0.0.1:none"},
+		{"-rules", file, "-embedded", "-operator", "203.0.113.1:9100"},
+		{"-rules", file, "-embedded", "-operator", "127.0.0.1:99999"},
+		{"-rules", file, "-embedded", "-prefix", "{a}"},
+	} {
+		args := append([]string{"serve", "-from", "nginx", "-listen", "unix:" + socket}, more...)
+		if a := clitest.Run(t, nil, "", args...); a.Code != 2 {
+			t.Errorf("%v: exit code %d, %s", args, a.Code, a.Errs)
+		}
+		wantLeft(t, client(socket), 99_999-i)
+	}
+	running.stop(t)
+}
+
+// TestTheNextProcessHasTheSameCommand: the operator's address is its own when the former process has ended.
+func TestTheNextProcessHasTheSameCommand(t *testing.T) {
+	dir, file := folder(t)
+	socket, pages := filepath.Join(dir, "a"), clitest.ClosedPort(t)
+	args := []string{"-from", "nginx", "-rules", file, "-listen", "unix:" + socket, "-embedded",
+		"-operator", pages}
+	former := start(t, nil, args...)
+	next := start(t, nil, args...)
+	if errs := next.errs.String(); !strings.Contains(errs, "another process has the operator's address") {
+		t.Error(errs)
+	}
+	wantLeft(t, client(socket), 99_999)
+	former.stop(t)
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		return strings.Contains(next.errs.String(), "url=http://"+pages)
+	}, "the address is not taken")
+	resp, err := http.Get("http://" + pages + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	wantLeft(t, client(socket), 99_998)
+	next.stop(t)
+}
+
+// TestTheFormerProcessIsAskedAgain: the next one is ended or killed, or the socket is removed. While the next one
+// lives, the former one leaves the socket alone.
+//
+// Promise (Gateway): A former process that still runs is asked again when the next one ends.
+func TestTheFormerProcessIsAskedAgain(t *testing.T) {
+	dir, file := folder(t)
+	socket := filepath.Join(dir, "a")
+	args := []string{"-from", "nginx", "-rules", file, "-listen", "unix:" + socket, "-embedded"}
+	former := start(t, nil, args...)
+	wantLeft(t, client(socket), 99_999)
+	followed := func(end func(next *running)) {
+		next := start(t, nil, args...)
+		left := 99_999
+		for until := time.Now().Add(time.Second); time.Now().Before(until) && !t.Failed(); left-- {
+			wantLeft(t, client(socket), left)
+		}
+		end(next)
+	}
+	for i, event := range []func(){
+		func() { followed(func(next *running) { next.stop(t) }) },
+		func() { followed(func(next *running) { _, _ = next.Process.Kill(), <-next.ended }) },
+		func() { _ = os.Remove(socket) },
+	} {
+		event()
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			return strings.Count(former.errs.String(), "has taken it back") == i+1
+		}, "nobody is asked")
+		wantLeft(t, client(socket), 99_998-i)
+	}
+	former.stop(t)
+}
+
 // TestServeWithoutRedis: inside the process, and while Redis is away.
 func TestServeWithoutRedis(t *testing.T) {
 	dir, file := folder(t)
