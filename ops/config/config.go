@@ -27,10 +27,14 @@ type program struct {
 
 func parse(name string, data []byte, p *program) (*Config, error) {
 	file, mistakes := rulefile.Read(name, data, &p.Program)
+	end := rulefile.CheckEnd(name, data)
+	if end != nil && p.ForGateway { // its file is followed
+		mistakes = append(mistakes, *end)
+	}
 	if len(mistakes) > 0 {
 		return nil, errorOf(mistakes...)
 	}
-	return &Config{file, name, sha256.Sum256(data), p, rulefile.CheckEnd(name, data) == nil}, nil
+	return &Config{file, name, sha256.Sum256(data), p, end == nil}, nil
 }
 
 // Whole reports whether the end of the file is marked, as [Watch] demands: YAML by a last line "...".

@@ -328,7 +328,7 @@ func TestRoutes(t *testing.T) {
 //
 // Promise (Gateway): Guards that need the ending, and keys out of bodies, are refused at set-up, with the reason.
 func TestRulesThatAGatewayCannotDecide(t *testing.T) {
-	const end = "routes: {/: r}\n"
+	const end = "routes: {/: r}\n...\n"
 	other := "  mine:\n    - {guard: s, who: {user: uid}, what: {form: item}}\n"
 	for name, c := range map[string]struct{ guard, rule, want string }{
 		"a limit":                {site, byIP, ""},
@@ -356,7 +356,9 @@ func TestRulesThatAGatewayCannotDecide(t *testing.T) {
 		}
 	}
 	_, err := config.Parse("rules.yaml", []byte(rules(site, byIP)), config.ForGateway())
-	if err == nil || !strings.Contains(err.Error(), "routes is missing") {
-		t.Errorf("%v", err)
+	for _, want := range []string{"routes is missing", `rules.yaml:5: the file does not end with a line "..."`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %s", err, want)
+		}
 	}
 }

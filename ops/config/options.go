@@ -71,10 +71,10 @@ func WithAdjust(f func(list string, rule *pipeline.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
 
-// ForGateway is for package gateway, which decides before the application answers. The file needs routes. In
-// the lists that these name, mistakes are what only the application sees: guards that confirm or hold, what
-// depends on the answer, and key functions that read the body. The key function user finds only the names
-// that are passed here.
+// ForGateway is for package gateway, which decides before the application answers. The file needs routes, and
+// the end mark that [Watch] demands. In the lists of the routes, mistakes are what only the application sees:
+// guards that confirm or hold, what depends on the answer, and key functions that read the body. The key
+// function user finds only the names that are passed here.
 func ForGateway(users ...string) Option {
 	return func(o *options) { o.ForGateway, o.Users = true, users }
 }

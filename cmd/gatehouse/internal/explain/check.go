@@ -2,8 +2,6 @@ package explain
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/gatehouse-go/gatehouse/cmd/gatehouse/internal/cli"
@@ -27,24 +25,25 @@ type checked struct {
 func check(_ context.Context, e *cli.Env) error {
 	var own rules.Functions
 	own.Register(e.Flags)
-	files, err := e.Operands()
+	operands, err := e.Operands()
 	if err != nil {
 		return err
 	}
-	if len(files) == 0 {
+	if len(operands) == 0 {
 		return cli.Usagef("no file is named")
 	}
-	all, problem := []checked{}, false
-	for _, file := range files {
-		found, err := checkFile(file, own.Options())
+	all, files, problem := []checked{}, []rules.Checked{}, false
+	for _, file := range operands {
+		found, err := rules.Check(file, own.Options())
 		if err != nil {
 			return err
 		}
-		all, problem = append(all, found), problem || len(found.Mistakes) > 0
+		files, all = append(files, found), append(all, figures(found))
+		problem = problem || len(found.Mistakes) > 0
 	}
 	err = e.Write(map[string]any{"files": all}, func(w *strings.Builder) {
-		for _, found := range all {
-			writeChecked(w, found)
+		for i, found := range files {
+			found.Write(w, all[i].summary)
 		}
 	})
 	if err == nil && problem {
@@ -53,32 +52,21 @@ func check(_ context.Context, e *cli.Env) error {
 	return err
 }
 
-func writeChecked(w *strings.Builder, found checked) {
-	for _, mistake := range found.Mistakes {
-		fmt.Fprintln(w, mistake)
+// figures returns what is written of a file.
+func figures(found rules.Checked) checked {
+	result := checked{File: found.File, Guards: []string{}, Lists: []string{}, Mistakes: found.Mistakes}
+	if cfg := found.Config; cfg != nil {
+		result.Guards, result.Lists = append(result.Guards, cfg.Guards()...), append(result.Lists, cfg.Lists()...)
+		result.Whole = cfg.Whole()
 	}
-	if len(found.Mistakes) == 0 {
-		note := ""
-		if !found.Whole {
-			note = `; config.Watch also wants a last line "..."`
-		}
-		fmt.Fprintf(w, "%s: ok, with %s and %s of rules%s\n", found.File, cli.Count(len(found.Guards), "guard"),
-			cli.Count(len(found.Lists), "list"), note)
-	}
+	return result
 }
 
-// checkFile returns all mistakes of a file. Some only show when its guards and rules are made, so they are
-// made, on an engine that sends nothing.
-func checkFile(file string, own []config.Option) (checked, error) {
-	result := checked{File: file, Guards: []string{}, Lists: []string{}, Mistakes: []config.Mistake{}}
-	cfg, err := config.Load(file, own...)
-	if err == nil {
-		result.Whole = cfg.Whole()
-		result.Guards, result.Lists = append(result.Guards, cfg.Guards()...), append(result.Lists, cfg.Lists()...)
-		_, err = dryBuild(cfg, new(recorder), "gatehouse")
+// summary is said of a file without mistakes.
+func (c checked) summary() string {
+	text := cli.Count(len(c.Guards), "guard") + " and " + cli.Count(len(c.Lists), "list") + " of rules"
+	if !c.Whole {
+		text += `; config.Watch also wants a last line "..."`
 	}
-	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
-		result.Mistakes, err = mistakes.Mistakes, nil
-	}
-	return result, err
+	return text
 }

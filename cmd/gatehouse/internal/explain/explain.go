@@ -196,7 +196,7 @@ func (f *flags) explainer(
 	ctx context.Context, e *cli.Env, cfg *config.Config,
 ) (x *explainer, done func(), err error) {
 	x = &explainer{flags: f, config: cfg}
-	x.dry, err = dryBuild(cfg, new(recorder), f.Prefix, core.WithObserver(x))
+	x.dry, err = rules.DryBuild(cfg, new(recorder).note, f.Prefix, core.WithObserver(x))
 	if err != nil || f.URL == "" {
 		return x, func() {}, err
 	}
@@ -358,7 +358,7 @@ func (x *explainer) keysOf(ctx context.Context, guard string, a core.Attempt) ([
 // used before would try the earlier ones again in the background.
 func (x *explainer) keysInOneProcess(ctx context.Context, guard string, a core.Attempt) ([]string, error) {
 	r := &recorder{keys: []string{}}
-	set, err := dryBuild(x.config, r, x.flags.Prefix, core.WithObserver(x))
+	set, err := rules.DryBuild(x.config, r.note, x.flags.Prefix, core.WithObserver(x))
 	if err != nil {
 		return nil, err
 	}

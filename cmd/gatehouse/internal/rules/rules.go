@@ -63,13 +63,15 @@ func Cost(units int64) func(*keyfuncs.Request) (int64, error) {
 func Load(file string, options []config.Option) (*config.Config, error) {
 	cfg, err := config.Load(file, options...)
 	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
-		return nil, First(mistakes)
+		return nil, First(mistakes, "gatehouse check")
 	}
 	return cfg, err
 }
 
-// First returns the first mistake of a file as an error.
-func First(of *config.Error) error {
-	return fmt.Errorf("%v (gatehouse check shows all of %s)", of.Mistakes[0],
-		cli.Count(len(of.Mistakes), "mistake"))
+// First returns the first mistake of a file as an error, which names the command that shows all.
+func First(of *config.Error, command string) error {
+	if len(of.Mistakes) == 1 {
+		return of
+	}
+	return fmt.Errorf("%v (%s shows all of %d mistakes)", of.Mistakes[0], command, len(of.Mistakes))
 }

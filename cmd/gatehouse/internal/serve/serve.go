@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -95,7 +94,10 @@ func serve(ctx context.Context, e *cli.Env) error {
 	}
 	live, err := config.Watch(ctx, gate, s.file, s.forGateway())
 	if err != nil {
-		return mistaken(err)
+		if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
+			err = rules.First(mistakes, "gatehouse serve -check")
+		}
+		return err
 	}
 	if err := gate.Preload(ctx); err != nil {
 		s.log.Warn("Redis cannot be used yet: until then the policies of the rules hold", "err", err)
@@ -156,23 +158,20 @@ func (s *server) forGateway() config.Option {
 
 // check says whether the file can be served.
 func (s *server) check(e *cli.Env) error {
-	cfg, err := config.Load(s.file, s.forGateway())
+	found, err := rules.Check(s.file, []config.Option{s.forGateway()})
 	if err != nil {
-		return mistaken(err)
+		return err
 	}
-	if !cfg.Whole() {
-		return fmt.Errorf(`%s has no last line "...", so it may have been cut: add the line`, s.file)
+	routes := []config.Route{}
+	if found.Config != nil {
+		routes = append(routes, found.Config.Routes()...)
 	}
-	result := map[string]any{"file": s.file, "routes": cfg.Routes()}
-	return e.Write(result, func(w *strings.Builder) {
-		fmt.Fprintf(w, "%s: ok, with %s for %v\n", s.file, cli.Count(len(cfg.Routes()), "route"), s.options.From)
+	result := map[string]any{"file": s.file, "routes": routes, "mistakes": found.Mistakes}
+	err = e.Write(result, func(w *strings.Builder) {
+		found.Write(w, func() string { return cli.Count(len(routes), "route") + " for " + s.options.From.String() })
 	})
-}
-
-// mistaken makes the error of a file one of the command.
-func mistaken(err error) error {
-	if mistakes := (*config.Error)(nil); errors.As(err, &mistakes) {
-		return rules.First(mistakes)
+	if err == nil && len(found.Mistakes) > 0 {
+		err = cli.ErrProblem
 	}
 	return err
 }

@@ -427,9 +427,9 @@ func TestServeUnderSystemd(t *testing.T) {
 func TestMistakesOfServe(t *testing.T) {
 	dir, file := folder(t)
 	bad := filepath.Join(dir, "bad.yaml")
-	noEnd := filepath.Join(dir, "cut.yaml")
+	cut := filepath.Join(dir, "cut.yaml")
 	for path, text := range map[string]string{bad: strings.Replace(rules, "/: site", "/: sight", 1),
-		noEnd: strings.Replace(rules, "...", "", 1)} {
+		cut: strings.Replace(rules, "...", "", 1)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -444,8 +444,8 @@ func TestMistakesOfServe(t *testing.T) {
 		"an unknown proxy": {[]string{"-rules", file, "-from", "apache"}, "use nginx, traefik, caddy, haproxy, envoy"},
 		"no Redis":         {[]string{"-rules", file, "-from", "nginx"}, "no Redis is named"},
 		"a bad file":       {[]string{"-rules", bad, "-from", "nginx", "-embedded"}, `unknown list of rules "sight"`},
-		"a cut file":       {[]string{"-rules", noEnd, "-from", "nginx", "-check"}, `no last line "..."`},
-		"a bad file, dry":  {[]string{"-rules", bad, "-from", "nginx", "-check"}, `unknown list of rules "sight"`},
+		"a cut file":       {[]string{"-rules", cut, "-from", "nginx", "-embedded"}, `does not end with a line "..."`},
+		"no file, dry":     {[]string{"-rules", file + ".none", "-from", "nginx", "-check"}, "no such file"},
 		"no folder":        {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", at}, "no such file or directory"},
 		"no socket":        {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", "unix:" + file}, "is there and no socket"},
 		"a bad prefix":     {[]string{"-rules", file, "-from", "nginx", "-proxies", "10.0.0.0/33"}, "prefix length out of range"},
@@ -461,6 +461,34 @@ func TestMistakesOfServe(t *testing.T) {
 			}
 		})
 	}
-	clitest.Run(t, nil, "", "serve", "-rules", file, "-from", "caddy", "-check").Want(t, 0,
-		"ok, with 1 route for caddy", "")
+}
+
+// TestServeChecksItsFile: all mistakes with their lines, also those that gatehouse check does not know, since
+// only a gateway has them. It showed the first one, named gatehouse check for the others, and ended with 2.
+func TestServeChecksItsFile(t *testing.T) {
+	_, file := folder(t)
+	bad := clitest.RulesFile(t, strings.NewReplacer("rules:\n", "  sale: {seckill: {}}\nrules:\n",
+		"  site:\n", "  site:\n    - {guard: sale, who: {form: name}}\n", "...", "").Replace(rules))
+	check := func(file string, more ...string) clitest.Answer {
+		return clitest.Run(t, nil, "", append([]string{"serve", "-rules", file, "-from", "caddy"}, more...)...)
+	}
+	check(file, "-check").Want(t, 0, file+": ok, with 1 route for caddy\n", "")
+	a := check(bad, "-check")
+	a.Want(t, 1, bad+":7:", "")
+	for _, want := range []string{"confirms when the application has answered", "form reads the body",
+		bad + `:10: the file does not end with a line "..."`} {
+		if !strings.Contains(a.Out, want) {
+			t.Errorf("%s: want %s", a.Out, want)
+		}
+	}
+	a = check(bad, "-check", "-json")
+	if mistakes := a.JSON(t)["mistakes"].([]any); a.Code != 1 || len(mistakes) != 4 ||
+		mistakes[0].(map[string]any)["line"] != 7.0 {
+		t.Errorf("%d, %v", a.Code, mistakes)
+	}
+	if got := check(file, "-check", "-json").JSON(t); len(got["mistakes"].([]any)) != 0 ||
+		len(got["routes"].([]any)) != 1 {
+		t.Error(got)
+	}
+	check(bad, "-embedded").Want(t, 2, "", "(gatehouse serve -check shows all of 4 mistakes)")
 }
