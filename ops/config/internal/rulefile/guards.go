@@ -548,8 +548,8 @@ var roomForm = object(
 // mostSecrets is how long a file of secrets may be, in bytes.
 const mostSecrets = 1 << 16
 
-// secrets is the path of a file with a secret in each line. Secrets are no part of a file of rules, which many
-// may read.
+// secrets is the path of a file with a secret in each line. Secrets are no part of a file of rules, which
+// many may read.
 func secrets() form[[][]byte] {
 	return parsed("the path of a file", schema{"type": "string", "minLength": 1},
 		func(path string) ([][]byte, error) {
