@@ -204,9 +204,9 @@ func (g *gateway) asked(r *http.Request, a *answer) (asked *http.Request, lacks 
 	return asked, lacks
 }
 
-// setPeer takes the address that the proxy has added to X-Forwarded-For, on the right, for the peer, which it is
-// the proxy's. So key functions see what they would see in the proxy's place. Without such an address, the peer
-// is the proxy.
+// setPeer takes the address that the proxy has added to X-Forwarded-For, on the right, for the peer, which it
+// is the proxy's. So key functions see what they would see in the proxy's place. Without such an address, the
+// peer is the proxy.
 func setPeer(r *http.Request) {
 	const field = "X-Forwarded-For"
 	lines := r.Header[field]

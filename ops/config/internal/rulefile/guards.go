@@ -565,7 +565,8 @@ func secrets() form[[][]byte] {
 				return nil, err
 			}
 			if len(text) > mostSecrets {
-				return nil, fmt.Errorf("%s is longer than %d bytes: it has a secret in each line", path, mostSecrets)
+				return nil, fmt.Errorf("%s is longer than %d bytes: it has a secret in each line", path,
+					mostSecrets)
 			}
 			var all [][]byte
 			for line := range bytes.Lines(text) {
