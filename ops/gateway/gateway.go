@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -51,7 +52,8 @@ type Options struct {
 // takes 5xx for a failure of the gateway, so it is told 429 in place of 503. At /healthz it answers 200.
 //
 // A request that is not from the proxy is answered with 403, and one that lacks what the proxy has to send
-// with 500: the proxy's configuration is wrong then. Both are logged once a minute.
+// with 500: the proxy's configuration is wrong then. Both are logged once a minute. A path that can be read
+// in two ways is answered with 400. If an option lets such paths pass, it is logged once a minute.
 func Handler(live *config.Live, o Options) http.Handler {
 	if o.From == 0 || int(o.From) >= len(dialects) {
 		panic("gateway: Options.From is missing: name the proxy, such as gateway.Nginx")
@@ -82,6 +84,7 @@ type gateway struct {
 	mu     sync.Mutex // held while routes are made
 	routed atomic.Pointer[routes]
 	warned atomic.Int64 // when something was logged last, in seconds
+	told   atomic.Int64 // the same of paths that an option would let pass: clients choose when
 }
 
 // ServeHTTP implements http.Handler.
@@ -120,10 +123,15 @@ func (g *gateway) mayAsk(r *http.Request) bool {
 
 // warn logs, once a minute.
 func (g *gateway) warn(r *http.Request, what string, attributes ...any) {
-	now, last := time.Now().Unix(), g.warned.Load()
-	if now-last >= 60 && g.warned.CompareAndSwap(last, now) {
+	if isDue(&g.warned) {
 		g.logger().WarnContext(r.Context(), "gatehouse: gateway: "+what, attributes...)
 	}
+}
+
+// isDue reports whether the last time was a minute ago, and makes now the last time.
+func isDue(at *atomic.Int64) bool {
+	now, last := time.Now().Unix(), at.Load()
+	return now-last >= 60 && at.CompareAndSwap(last, now)
 }
 
 func (g *gateway) logger() *slog.Logger { return g.live.Engine().Logger() }
@@ -140,6 +148,10 @@ func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
 	}
 	u, err := clean(asked.RequestURI, &g.options)
 	if err != nil {
+		if path := (*ambiguous)(nil); errors.As(err, &path) && path.option != "" && isDue(&g.told) {
+			g.logger().InfoContext(r.Context(), "gatehouse: gateway: "+err.Error()+", so it gets 400; an option lets "+
+				"such paths pass", "option", path.option)
+		}
 		g.refuse(w, malformed(err))
 		return
 	}

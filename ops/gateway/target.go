@@ -9,6 +9,14 @@ import (
 // This file makes one path of the many ways to write it. What a proxy, an application and a rule could read
 // in different ways is refused.
 
+// ambiguous is the error of a path that can be read in two ways.
+type ambiguous struct {
+	path, why string
+	option    string // that lets it pass, if one does: for the operator, since clients cannot set it
+}
+
+func (e *ambiguous) Error() string { return fmt.Sprintf("the path %.100q %s", e.path, e.why) }
+
 // clean returns the URL of a request target. Empty segments and those of dots are resolved, as proxies do
 // before they route. The error says what could be read in two ways.
 func clean(target string, o *Options) (*url.URL, error) {
@@ -40,7 +48,8 @@ func clean(target string, o *Options) (*url.URL, error) {
 
 // unambiguous returns an error for a path with what applications read in different ways.
 func unambiguous(path string, o *Options) error {
-	refuse := func(why string) error { return fmt.Errorf("the path %.100q %s", path, why) }
+	refuse := func(why string) error { return &ambiguous{path: path, why: why} }
+	refuseBut := func(option, why string) error { return &ambiguous{path, why, option} }
 	for i := 0; i < len(path); i++ {
 		c := path[i]
 		escape := c == '%'
@@ -59,9 +68,11 @@ func unambiguous(path string, o *Options) error {
 		case c == '#' && !escape:
 			return refuse("has a #, at which some end the path")
 		case c == '/' && escape && !o.EncodedSlashes:
-			return refuse("has an encoded slash, which some read as a slash: see Options.EncodedSlashes")
+			return refuseBut("Options.EncodedSlashes, -encoded-slashes",
+				"has an encoded slash, which some read as a slash")
 		case c == ';' && !o.PathParameters:
-			return refuse("has a semicolon, at which some end a segment: see Options.PathParameters")
+			return refuseBut("Options.PathParameters, -path-parameters",
+				"has a semicolon, at which some end a segment")
 		}
 	}
 	return nil
