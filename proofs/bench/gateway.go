@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,10 +24,10 @@ import (
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
 
-// asked is what nginx asks before it passes a request on.
+// asked is what a proxy asks before it passes a request on.
 type asked struct {
 	name    string
-	handler http.Handler // nil: nginx does not ask
+	handler http.Handler // nil: it does not ask
 	refused bool
 }
 
@@ -42,8 +43,8 @@ routes: {/: site}
 ...
 `
 
-// questions returns the handlers that nginx asks, the floor first: one that answers 204 to everything.
-func questions(ctx context.Context, dir string, rdb *redis.Client) ([]asked, error) {
+// questions returns the handlers that a proxy asks, the floor first: one that answers 204 to everything.
+func questions(ctx context.Context, dir string, rdb *redis.Client, from gateway.From) ([]asked, error) {
 	all := []asked{{name: "a handler that answers 204", handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}}
 	for _, q := range []struct {
@@ -54,9 +55,9 @@ func questions(ctx context.Context, dir string, rdb *redis.Client) ([]asked, err
 		{"a gateway, memory", "1000000000/day", core.NewMemory(), false},
 		{"a gateway, memory, refused", "1/week", core.NewMemory(), true},
 		{"a gateway, Redis", "1000000000/day", core.New(rdb, core.WithDeadline(30*time.Second),
-			core.WithPrefix("gateway")), false},
+			core.WithPrefix("gateway-"+from.String())), false},
 		{"a gateway, Redis, refused", "1/week", core.New(rdb, core.WithDeadline(30*time.Second),
-			core.WithPrefix("gateway-refused")), true},
+			core.WithPrefix("gateway-refused-"+from.String())), true},
 	} {
 		path := filepath.Join(dir, strings.ReplaceAll(q.name, " ", "-")+".yaml")
 		if err := os.WriteFile(path, fmt.Appendf(nil, gatewayRules, q.limits), 0o600); err != nil {
@@ -66,37 +67,51 @@ func questions(ctx context.Context, dir string, rdb *redis.Client) ([]asked, err
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, asked{q.name, gateway.Handler(live, gateway.Options{From: gateway.Nginx}), q.refused})
+		all = append(all, asked{q.name, gateway.Handler(live, gateway.Options{From: from}), q.refused})
 	}
 	return append(all, asked{name: "nobody"}), nil
 }
 
-// gateways measures nginx that asks, configured as docs/guides/gateway.md says, beside nginx that asks a
-// handler of one line.
+// gateways measures proxies that ask, configured as docs/guides/gateway.md says, beside ones that ask a handler of
+// one line.
 func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
-	all, err := questions(t.Context(), t.TempDir(), rdb)
-	if err != nil {
-		return err
-	}
-	urls := make([]string, len(all))
-	for i, q := range all {
-		edits := []string{ // connections to the page are kept, so that the question is what costs
-			"upstream gatehouse {", "upstream app { server 127.0.0.1:8080; keepalive 64; }\nupstream gatehouse {",
-			"proxy_pass http://127.0.0.1:8080;", "proxy_pass http://app;\nproxy_http_version 1.1;\n" +
-				"proxy_set_header Connection \"\";",
+	for _, program := range proxies.All {
+		from := program.From
+		all, err := questions(t.Context(), t.TempDir(), rdb, from)
+		if err != nil {
+			return err
 		}
-		if q.handler == nil {
-			q.handler, edits = http.NotFoundHandler(), append(edits, "auth_request /gatehouse-check;", "")
+		urls := make([]string, len(all))
+		for i, q := range all {
+			edits := slices.Clone(keptConnections[from])
+			if q.handler == nil {
+				q.handler, edits = http.NotFoundHandler(), append(edits, noQuestion[from]...)
+			}
+			urls[i] = proxies.Start(t, program, q.handler, edits...).URL
 		}
-		urls[i] = proxies.Start(t, proxies.All[0], q.handler, edits...).URL
+		measured, err := askInTurn(t.Context(), all, urls, c)
+		if err != nil {
+			return err
+		}
+		out.gateways(program.Name, all, measured)
 	}
-	measured, err := askInTurn(t.Context(), all, urls, c)
-	if err != nil {
-		return err
-	}
-	out.gateways(all, measured)
 	return nil
 }
+
+// keptConnections are the lines with which a proxy keeps connections to the page, so that the question is what
+// costs. noQuestion are those without which it does not ask.
+var (
+	keptConnections = map[gateway.From][]string{gateway.Nginx: {
+		"upstream gatehouse {", "upstream app { server 127.0.0.1:8080; keepalive 64; }\nupstream gatehouse {",
+		"proxy_pass http://127.0.0.1:8080;", "proxy_pass http://app;\nproxy_http_version 1.1;\n" +
+			"proxy_set_header Connection \"\";",
+	}}
+	noQuestion = map[gateway.From][]string{
+		gateway.Nginx:   {"auth_request /gatehouse-check;", ""},
+		gateway.Caddy:   {"reverse_proxy unix//run/gatehouse.sock {", "reverse_proxy /never unix//run/gatehouse.sock {"},
+		gateway.HAProxy: {"http-request lua.gatehouse", ""},
+	}
+)
 
 // asking is what wrk saw in the turns of a question.
 type asking struct{ rate, p99 []float64 }
@@ -140,14 +155,14 @@ func latency(out string) (float64, error) {
 	return float64(d) / float64(time.Millisecond), err
 }
 
-// gateways writes what a question costs.
-func (r *report) gateways(all []asked, measured []asking) {
+// gateways writes what the question of a proxy costs.
+func (r *report) gateways(proxy string, all []asked, measured []asking) {
 	r.line(`
-## nginx asks before it passes a request on
+## %s asks before it passes a request on
 
-Requests per second and p99 of wrk with %d connections, through nginx to a page. Ratios are to nginx that asks
-a handler of one line in each round.`, gatewayConnections)
-	r.head("nginx asks", "per second", "×", "p99, ms", "×")
+Requests per second and p99 of wrk with %d connections, through %s to a page. Ratios are to %s that asks a
+handler of one line in each round.`, proxy, gatewayConnections, proxy, proxy)
+	r.head(proxy+" asks", "per second", "×", "p99, ms", "×")
 	for i, q := range all {
 		m, floor := measured[i], measured[0]
 		r.row(q.name, fmt.Sprintf("%.0f", median(m.rate)), times(m.rate, floor.rate),
