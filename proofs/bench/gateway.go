@@ -72,8 +72,8 @@ func questions(ctx context.Context, dir string, rdb *redis.Client, from gateway.
 	return append(all, asked{name: "nobody"}), nil
 }
 
-// gateways measures proxies that ask, configured as docs/guides/gateway.md says, beside ones that ask a handler of
-// one line.
+// gateways measures proxies that ask, configured as docs/guides/gateway.md says, beside ones that ask a
+// handler of one line.
 func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 	for _, program := range proxies.All {
 		from := program.From
@@ -98,8 +98,8 @@ func gateways(t *testing.T, rdb *redis.Client, c config, out *report) error {
 	return nil
 }
 
-// keptConnections are the lines with which a proxy keeps connections to the page, so that the question is what
-// costs. noQuestion are those without which it does not ask.
+// keptConnections are the lines with which a proxy keeps connections to the page, so that the question is
+// what costs. noQuestion are those without which it does not ask.
 var (
 	keptConnections = map[gateway.From][]string{gateway.Nginx: {
 		"upstream gatehouse {", "upstream app { server 127.0.0.1:8080; keepalive 64; }\nupstream gatehouse {",
@@ -108,7 +108,7 @@ var (
 	}}
 	noQuestion = map[gateway.From][]string{
 		gateway.Nginx:   {"auth_request /gatehouse-check;", ""},
-		gateway.Caddy:   {"reverse_proxy unix//run/gatehouse.sock {", "reverse_proxy /never unix//run/gatehouse.sock {"},
+		gateway.Caddy:   {"reverse_proxy unix", "reverse_proxy /never unix"},
 		gateway.HAProxy: {"http-request lua.gatehouse", ""},
 	}
 )
@@ -160,8 +160,8 @@ func (r *report) gateways(proxy string, all []asked, measured []asking) {
 	r.line(`
 ## %s asks before it passes a request on
 
-Requests per second and p99 of wrk with %d connections, through %s to a page. Ratios are to %s that asks a
-handler of one line in each round.`, proxy, gatewayConnections, proxy, proxy)
+Requests per second and p99 of wrk with %d connections, through %s to a page. Ratios are to %s that
+asks a handler of one line in each round.`, proxy, gatewayConnections, proxy, proxy)
 	r.head(proxy+" asks", "per second", "×", "p99, ms", "×")
 	for i, q := range all {
 		m, floor := measured[i], measured[0]

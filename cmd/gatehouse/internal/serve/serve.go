@@ -72,6 +72,8 @@ func serve(ctx context.Context, e *cli.Env) error {
 		return cli.Usagef("-rules is missing: name the file of rules")
 	case s.options.From == 0:
 		return cli.Usagef("-from is missing: name the proxy, such as nginx")
+	case s.listen == "unix:":
+		return cli.Usagef("-listen names no path: write it as unix:/run/gatehouse.sock")
 	}
 	if s.dry {
 		return s.check(e)

@@ -452,6 +452,7 @@ func TestMistakesOfServe(t *testing.T) {
 		"a bad user":       {[]string{"-rules", file, "-from", "nginx", "-user", "uid"}, "write it as NAME=FIELD"},
 		"a public page": {[]string{"-rules", file, "-from", "nginx", "-embedded", "-listen", "127.0.0.1:0", "-operator", ":9100"},
 			"name a loopback address"},
+		"no path":    {[]string{"-rules", file, "-from", "nginx", "-listen", "unix:"}, "-listen names no path"},
 		"an operand": {[]string{file, "-from", "nginx"}, "the file is named with -rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
