@@ -250,7 +250,7 @@ func (s *slidingLog) take(of []Limit, now, units int64, admitted bool) {
 		s.align(of, now)
 	}
 	if admitted || len(s.log()) == 0 && s.other == nil {
-		s.note(of, now, units)
+		s.note(of, now, units, admitted)
 		return
 	}
 	for log := s; log != nil; log = log.other {
@@ -264,7 +264,7 @@ func (s *slidingLog) refused(of []Limit, now int64) {
 	for _, l := range of {
 		own, _ := s.of(l)
 		if own == nil || !own.heard(l, now) {
-			s.note(of, now, 0)
+			s.note(of, now, 0, false)
 			return
 		}
 	}
@@ -280,11 +280,11 @@ func (s *slidingLog) heard(l Limit, now int64) bool {
 
 // note notes the limits of an attempt, and takes its units. A log of which nobody has asked for anything
 // goes, and so does one without units.
-func (s *slidingLog) note(of []Limit, now, units int64) {
+func (s *slidingLog) note(of []Limit, now, units int64, admitted bool) {
 	still := s.still(of, now)
 	s.provide(of, now)
 	for log := s; log != nil; log = log.other {
-		log.noteHere(of, now, units, still)
+		log.noteHere(of, now, units, still, admitted)
 	}
 	goes := func(log *slidingLog) bool { return len(log.views) == 0 || log.units() == 0 }
 	if s.other != nil && goes(s.other) {
@@ -355,8 +355,8 @@ func (s *slidingLog) largest() (most int64) {
 
 // noteHere notes the limits of an attempt and takes its units. A log that counts one by one keeps the newest
 // units, as many as the largest Max and a quarter, 50 at least: older ones decide nothing, unless so many are
-// given back.
-func (s *slidingLog) noteHere(of []Limit, now, units int64, still bool) {
+// given back. Units that were not admitted are charged: see charge.
+func (s *slidingLog) noteHere(of []Limit, now, units int64, still, admitted bool) {
 	if !still {
 		s.remember(of, now)
 	}
@@ -372,6 +372,9 @@ func (s *slidingLog) noteHere(of []Limit, now, units int64, still bool) {
 			drop = max(drop, s.units()+units-most-spare(most))
 		}
 		s.drop(drop)
+	}
+	if !admitted {
+		units = min(units, s.largest())
 	}
 	if len(s.views) == 0 || units == 0 {
 		return

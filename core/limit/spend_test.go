@@ -465,6 +465,37 @@ func TestMemorySpendsAsTheScripts(t *testing.T) {
 	}
 }
 
+// TestAChargeToNobodyTakesNoMoreThanItsLimit: a charge to an actor of whom nothing counts takes what one to an
+// actor of whom something counts takes, in memory as in Redis. It shows when the limit is raised.
+func TestAChargeToNobodyTakesNoMoreThanItsLimit(t *testing.T) {
+	b := redistest.Mini(t)
+	w := newTwins(b, kinds[0], "w")
+	w.limits = []Limit{PerSecond(4)}
+	spend := func(of answers, actual int64) {
+		t.Helper()
+		if err := errors.Join(w.redis.Spend(t.Context(), of.redis, actual),
+			w.memory.Spend(t.Context(), of.memory, actual)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var both [2]answers
+	for i := range both {
+		var err error
+		both[i], err = w.check(t.Context(), core.Attempt{Actor: "a", Cost: 2, ID: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.clock.Advance(time.Duration(1-i) * time.Minute)
+	}
+	spend(both[1], 0) // nothing counts now
+	spend(both[0], 1000)
+	w.limits = []Limit{PerSecond(7)}
+	d, err := w.peek(t.Context(), core.Attempt{Actor: "a", ID: "peek"})
+	if err != nil || d.redis.Remaining != 3 {
+		t.Errorf("%d remaining, %v: want 3", d.redis.Remaining, err)
+	}
+}
+
 // TestAttemptsThatOvertakeOthersSetNoClockBack: a call reads the time before it has the lock.
 func TestAttemptsThatOvertakeOthersSetNoClockBack(t *testing.T) {
 	for _, k := range kinds {
