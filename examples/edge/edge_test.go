@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,17 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
 
 // get returns the status, the body and the field RateLimit.
 func get(t *testing.T, url string) (status int, body, limit string) {
@@ -55,10 +45,7 @@ func get(t *testing.T, url string) (status int, body, limit string) {
 // TestTheExampleRuns: what README.md shows. Ctrl-C ends all programs.
 func TestTheExampleRuns(t *testing.T) {
 	redistest.Need(t, "nginx", "python3")
-	port, app := freePort(t), freePort(t)
-	for app == port {
-		app = freePort(t)
-	}
+	port, app := strconv.Itoa(redistest.FreePort(t)), strconv.Itoa(redistest.FreePort(t))
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./run", port, app)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "REDIS_URL=") })
 	var out guardtest.Output

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,22 +35,9 @@ type process struct {
 }
 
 // logged is a log for a test.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type logged struct{ guardtest.Output }
 
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
+func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
 
 const onlyMessages = time.Hour // between two looks
 
@@ -340,7 +325,7 @@ func TestMalformedDecisionsAreIgnored(t *testing.T) {
 		p.decide(eveOut) // read again, and said once
 		const line = "a decision is ignored"
 		if n := p.log.count(line); n != 20 {
-			t.Errorf("%d lines, want 20:\n%s", n, p.log.text.String())
+			t.Errorf("%d lines, want 20:\n%s", n, p.log.String())
 		}
 		if all, err := p.desk.Decided(t.Context(), Decision{}); err != nil {
 			t.Error(err)

@@ -17,7 +17,7 @@ func TestADecisionAboutAnUnboundNameIsTold(t *testing.T) {
 		p.decide(Decision{Kind: Limits, Name: "apis", Value: "100/h"})
 		eventually(t, "it is logged", func() bool { return p.log.count(line) == 2 })
 		if n := p.log.count("blocked"); n != 1 {
-			t.Errorf("%d lines have the names of lists, want 1:\n%s", n, p.log.text.String())
+			t.Errorf("%d lines have the names of lists, want 1:\n%s", n, p.log.String())
 		}
 		p.decide(eveOut)
 		eventually(t, "it is read again", func() bool { return !p.has("eve") })

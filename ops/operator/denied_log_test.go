@@ -1,40 +1,27 @@
 package operator_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/limit"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/ops/operator"
 )
 
-// lines collects what is logged.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
 // TestDeniedActionsDoNotFloodTheLog: a denial was logged for each request, with the names that its sender had
 // chosen.
 func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
-	logged := &lines{}
+	logged := new(guardtest.Output)
 	d := newDesk(t, redistest.Mini(t), core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
 	const each = 200
 	for i := range each {
@@ -44,7 +31,7 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 			d.want(r, http.StatusForbidden, "")
 		}
 	}
-	text := logged.text.String()
+	text := logged.String()
 	if n := strings.Count(text, "operator action denied"); n != 3 {
 		t.Errorf("%d lines for %d denials of three kinds, want 3", n, 3*each)
 	}
@@ -61,7 +48,7 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 // TestOperatorsLogWhereTheEngineDoes: audits, denials and failures went to slog's default logger, whatever
 // logger the engine had.
 func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
-	logged := &lines{}
+	logged := new(guardtest.Output)
 	b := redistest.Mini(t)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
 		core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
@@ -85,7 +72,7 @@ func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
 	serve(request(http.MethodPost, "/limit/reset", "actor=bob"), http.StatusForbidden)
 	b.Mini.SetError("LOADING Redis is loading the dataset in memory")
 	serve(get("/limit/peek", "actor=ann"), http.StatusServiceUnavailable)
-	text := logged.text.String()
+	text := logged.String()
 	for _, want := range []string{"operator change", "operator action denied", "operator action failed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no line of %q in the engine's log:\n%s", want, text)

@@ -55,6 +55,12 @@ func haproxy(t *testing.T, dir string, edit func(string) string) []string {
 }
 
 func nginx(t *testing.T, dir string, edit func(string) string) []string {
+	path := write(t, dir, "nginx.conf", edit(NginxConf(dir, "client_max_body_size 0;\n"+block(t, "nginx"))))
+	return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", path}
+}
+
+// NginxConf is a configuration of nginx, which keeps what it writes in a folder, around what http has.
+func NginxConf(dir, http string) string {
 	temp := ""
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		temp += kind + "_temp_path " + filepath.Join(dir, kind) + ";\n"
@@ -63,10 +69,8 @@ func nginx(t *testing.T, dir string, edit func(string) string) []string {
 	if os.Getuid() == 0 {
 		user = "user root;\n" // as which the sockets are made
 	}
-	conf := user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\n" +
-		"access_log off;\nclient_max_body_size 0;\n" + temp + block(t, "nginx") + "}\n"
-	path := write(t, dir, "nginx.conf", edit(conf))
-	return []string{"-p", dir, "-e", "stderr", "-g", "daemon off;", "-c", path}
+	return user + "pid " + filepath.Join(dir, "pid") + ";\nerror_log stderr warn;\nevents {}\nhttp {\n" +
+		"access_log off;\n" + temp + http + "}\n"
 }
 
 // Each runs f with each program and each stand-in, at the same time.
@@ -183,7 +187,7 @@ func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Prox
 			conf = strings.ReplaceAll(conf, edits[i], edits[i+1])
 		}
 		return strings.NewReplacer("/run/gatehouse.sock", p.address, "127.0.0.1:8079", p.address,
-			":8078", fmt.Sprintf(":%d", freePort(t)), "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"), "/etc/haproxy/", dir+"/").Replace(conf)
+			":8078", fmt.Sprintf(":%d", redistest.FreePort(t)), "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"), "/etc/haproxy/", dir+"/").Replace(conf)
 	}
 	if program.standIn != nil {
 		p.stand(t, program, edit, app.URL)
@@ -251,7 +255,7 @@ func (p *Proxy) start(t *testing.T, program Program, dir string, edit func(strin
 func OnPort(t *testing.T, start func(addr string) bool) {
 	t.Helper()
 	for range 5 {
-		if start(fmt.Sprintf("127.0.0.1:%d", freePort(t))) {
+		if start(fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))) {
 			return
 		}
 	}
@@ -274,16 +278,6 @@ func (p *Proxy) stand(t *testing.T, program Program, edit func(string) string, a
 	server.Start()
 	t.Cleanup(server.Close)
 	p.URL = server.URL
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Serve has the gateway listen.

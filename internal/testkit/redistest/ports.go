@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"testing"
 )
 
 // Ports are drawn from below 32768, where the common systems begin to number outgoing connections, so that
@@ -39,6 +40,17 @@ func freePort() (int, error) {
 		return port, nil
 	}
 	return 0, errors.New("redistest: no free port found on 127.0.0.1")
+}
+
+// FreePort returns a port that is free now, for a program that a test starts. Another process may still take
+// it first.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func isFree(port int) bool {

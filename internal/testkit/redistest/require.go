@@ -40,14 +40,19 @@ func Need(t testing.TB, programs ...string) {
 		if has(program) {
 			continue
 		}
-		text := program + " NOT FOUND: " + howToInstall
-		if os.Getenv(RequireEnv) != "" || All() {
-			t.Fatalf("%s (%s or GATEHOUSE_ALL is set)", text, RequireEnv)
-		}
-		bannerOnce.Do(func() {
-			line := strings.Repeat("*", 78)
-			fmt.Fprintf(os.Stderr, "%s\n* TESTS ARE SKIPPED: %s\n%s\n", line, text, line)
-		})
-		t.Skip("SKIPPED: " + text)
+		Lacks(t, program+" NOT FOUND: "+howToInstall)
 	}
+}
+
+// Lacks skips the test, or fails it (see [RequireEnv]), since this machine does not have what it needs.
+func Lacks(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv(RequireEnv) != "" || All() {
+		t.Fatalf("%s (%s or GATEHOUSE_ALL is set)", what, RequireEnv)
+	}
+	bannerOnce.Do(func() {
+		line := strings.Repeat("*", 78)
+		fmt.Fprintf(os.Stderr, "%s\n* TESTS ARE SKIPPED: %s\n%s\n", line, what, line)
+	})
+	t.Skip("SKIPPED: " + what)
 }

@@ -131,6 +131,19 @@ func (f *followed) end(signal os.Signal) int {
 	return f.cmd.ProcessState.ExitCode()
 }
 
+// wantCleared ends the command, and wants all to be let in then. One -exec may have failed: the command was
+// there before the program that it reloads.
+func (f *followed) wantCleared(letsIn func() bool) {
+	f.t.Helper()
+	if code := f.end(syscall.SIGTERM); code != 0 {
+		f.t.Errorf("exit code %d", code)
+	}
+	f.eventually(letsIn, "-clear lets all in")
+	if said := f.errs.String(); strings.Count(said, "tried again") > 1 {
+		f.t.Errorf("%q", said)
+	}
+}
+
 func TestWhoIsBannedNow(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		environ, flags := clitest.OnRedis(b)

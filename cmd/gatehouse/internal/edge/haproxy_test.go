@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +29,15 @@ func startHAProxy(t *testing.T, dir, conf, app string) *front {
 	})
 }
 
+// recipeOfHAProxy is the recipe of the guide for the HAProxy of a folder, and the file of the bans.
+func recipeOfHAProxy(t *testing.T) (dir, file string, r recipe) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, "banned")
+	return dir, file, recipeFor(t, "haproxy-acl", "haproxy", shownFile, file,
+		"systemctl reload haproxy", "kill -USR2 $(cat "+filepath.Join(dir, "pid")+")")
+}
+
 // TestHAProxyShutsBotsOut: the recipe of docs/guides/bans-at-the-edge.md, with a real HAProxy in front of an
 // application, for clients of IPv4 and IPv6.
 //
@@ -40,10 +48,7 @@ func TestHAProxyShutsBotsOut(t *testing.T) {
 	redistest.Need(t, "haproxy")
 	server := redistest.StartServer(t)
 	s := startSite(t, server)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "banned")
-	recipe := recipeFor(t, "haproxy-acl", "haproxy", shownFile, file,
-		"systemctl reload haproxy", "kill -USR2 $(cat "+filepath.Join(dir, "pid")+")")
+	dir, file, recipe := recipeOfHAProxy(t)
 	f := (&followed{t: t, file: file}).start(environOf(server), recipe.follows...)
 	p := startHAProxy(t, dir, recipe.conf, s.addr)
 	for _, bot := range []struct{ from, actor, sameClient, other string }{
@@ -73,13 +78,7 @@ func TestHAProxyShutsBotsOut(t *testing.T) {
 	}, "the client with one connection is refused")
 	t.Logf("%d requests passed after the ban was in the file", passed)
 
-	if code := f.end(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	f.eventually(func() bool { return p.get("203.0.113.9", "") != http.StatusForbidden }, "-clear lets all in")
-	if said := f.errs.String(); strings.Count(said, "tried again") > 1 { // one, before HAProxy was there
-		t.Errorf("%q", said)
-	}
+	f.wantCleared(func() bool { return p.get("203.0.113.9", "") != http.StatusForbidden })
 }
 
 // TestHAProxyRefusesWhoIsBanned, and nobody else: addresses and networks, with actors beside them that users
@@ -91,10 +90,7 @@ func TestHAProxyRefusesWhoIsBanned(t *testing.T) {
 	defer app.Close()
 	server := redistest.StartServer(t)
 	g := shut(t, backendOf(t, server))
-	dir := t.TempDir()
-	file := filepath.Join(dir, "banned")
-	recipe := recipeFor(t, "haproxy-acl", "haproxy", shownFile, file,
-		"systemctl reload haproxy", "kill -USR2 $(cat "+filepath.Join(dir, "pid")+")")
+	dir, file, recipe := recipeOfHAProxy(t)
 	networks := append(append([]string{}, good...), "192.0.2.0/25")
 	f := (&followed{t: t, file: file}).start(environOf(server),
 		append(recipe.follows, "-most", "6", "-every", "1s")...)

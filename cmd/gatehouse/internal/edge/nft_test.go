@@ -50,7 +50,7 @@ func startNetns(t *testing.T) *netns {
 		}
 		why = append(why, fmt.Sprintf("%s: %v", way.make, err))
 	}
-	t.Skipf("SKIPPED: no network of its own for nft: %s", strings.Join(why, "; "))
+	redistest.Lacks(t, "no network of its own for nft: "+strings.Join(why, "; "))
 	return nil
 }
 
@@ -142,6 +142,15 @@ func (n *netns) isDropped(from string) bool {
 	return false
 }
 
+// recipe is the recipe of the guide in this network, with its folder, and the file of the bans.
+func (n *netns) recipe() (dir, file string, r recipe) {
+	n.t.Helper()
+	dir = n.t.TempDir()
+	file = filepath.Join(dir, "banned")
+	return dir, file, recipeFor(n.t, "nft", "text", "nft -f ",
+		strings.Join(n.enter, " ")+" "+redistest.Path("nft")+" -f ", shownFile, file)
+}
+
 // TestNftShutsBotsOut: the recipe of docs/guides/bans-at-the-edge.md, with the nftables of this kernel.
 //
 // Promise: Behind `gatehouse bans -follow` nftables drops the packets of a client within a second of its last
@@ -151,10 +160,7 @@ func TestNftShutsBotsOut(t *testing.T) {
 	n := startNetns(t)
 	server := redistest.StartServer(t)
 	s := startSite(t, server)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "banned")
-	recipe := recipeFor(t, "nft", "text", "nft -f ",
-		strings.Join(n.enter, " ")+" "+redistest.Path("nft")+" -f ", shownFile, file)
+	dir, file, recipe := n.recipe()
 	f := (&followed{t: t, file: file}).start(environOf(server), recipe.follows...)
 	ban1(t, s.guard, "198.51.100.0/24", time.Hour)
 	f.says("it is tried again\n", 1) // the table is not there yet
@@ -199,10 +205,7 @@ func TestTheKernelEndsBansOfAKilledCommand(t *testing.T) {
 	n := startNetns(t)
 	server := redistest.StartServer(t)
 	s := startSite(t, server)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "banned")
-	recipe := recipeFor(t, "nft", "text", "nft -f ",
-		strings.Join(n.enter, " ")+" "+redistest.Path("nft")+" -f ", shownFile, file)
+	dir, file, recipe := n.recipe()
 	n.load(filepath.Join(dir, "table"), recipe.conf)
 	f := (&followed{t: t, file: file}).start(environOf(server), recipe.follows...)
 	ban1(t, s.guard, "203.0.113.7", 4*time.Second)

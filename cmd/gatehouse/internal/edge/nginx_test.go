@@ -1,30 +1,24 @@
 package edge
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 	"unicode"
 
+	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // startNginx starts nginx with a configuration in which it listens on port 80. dir is its folder.
 func startNginx(t *testing.T, dir, conf string) *front {
 	t.Helper()
-	own := fmt.Sprintf("worker_processes 1; pid %s/pid; error_log stderr warn; events {}\n"+
-		"http {\naccess_log off;\n", dir)
-	for _, module := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		own += fmt.Sprintf("%s_temp_path %s/%[1]s;\n", module, dir)
-	}
 	return startFront(t, "nginx", dir, func(addr string) []string {
-		text := own + strings.Replace(conf, "listen 80", "listen "+addr, 1) + "}\n"
+		text := proxies.NginxConf(dir, strings.Replace(conf, "listen 80", "listen "+addr, 1))
 		if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -55,13 +49,7 @@ func TestNginxShutsABotOut(t *testing.T) {
 	refused := func() bool { return n.get("", "") == http.StatusForbidden }
 	f.wantShutOut(s, "127.0.0.1", refused, func() bool { return n.get("", "") == http.StatusOK })
 	f.eventually(refused, "nginx refuses the bot again")
-	if code := f.end(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	f.eventually(func() bool { return !refused() }, "nginx is told of the end")
-	if said := f.errs.String(); strings.Count(said, "tried again") > 1 { // one if it was sooner there than nginx
-		t.Errorf("%q", said)
-	}
+	f.wantCleared(func() bool { return !refused() })
 }
 
 // TestNginxReadsWhatUsersChoose: each actor of a map is refused, and nobody else, whatever characters they have.
