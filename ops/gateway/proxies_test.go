@@ -399,14 +399,14 @@ func TestPHPBehindNginx(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng, left := rand.New(rand.NewPCG(seed, 1)), 1000
 	pieces := []string{"/", "/index.php", "/INDEX.PHP", "/login", "//", "/./", "/../", "/other.php", "%2e",
-		"/x.php", "?a", "%2F", "/style.css", "/index%2ephp", "/index.php%00", ";", "."}
+		"/x.php", "?a", "%2F", "/style.css", "/index%2ephp", "/index.php%00", ";", ".", "login"}
 	for i := range 500 {
 		target := ""
 		for range rng.IntN(5) {
 			target += pieces[rng.IntN(len(pieces))]
 		}
-		if i == 0 {
-			target = "/login"
+		if known := []string{"/login", "/index.phplogin", "/./index.php./login"}; i < len(known) {
+			target = known[i]
 		}
 		resp := p.raw(t, "POST", "/"+strings.TrimPrefix(target, "/"))
 		path, script := resp.Header.Get("X-Path"), resp.Header.Get("X-Script")
