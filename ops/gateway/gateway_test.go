@@ -205,6 +205,7 @@ func TestOnePathForAllWaysToWriteIt(t *testing.T) {
 			"/login#x": true, "/%2Flogin": true, "/%2flogin": true, "/x%5C..%5Clogin": true, "/x\\..\\login": true,
 			"/login;x=1": true, "/login%00": true, "/log%0ain": true, "/login%": true, "/login%zz": true,
 			"/login x": true, "login": true, "http://shop.example/login": true, "": true, "/a;/../login": true,
+			"/login//%2e/../": true, "/login//..": true, "/x/%2e/../login": true, "/x//../login": true,
 		} {
 			resp := p.ask("POST", target)
 			switch {

@@ -30,6 +30,9 @@ func clean(target string, o *Options) (*url.URL, error) {
 	if err := unambiguous(path, o); err != nil {
 		return nil, err
 	}
+	if strings.Contains(path, "/..") && isCrooked(path) {
+		return nil, &ambiguous{path: path, why: "goes back by .. past what not all take for a segment"}
+	}
 	path = resolve(path)
 	if o.FoldPath {
 		path = strings.ToLower(path)
@@ -44,6 +47,19 @@ func clean(target string, o *Options) (*url.URL, error) {
 		u.RawPath = path
 	}
 	return u, nil
+}
+
+// isCrooked reports whether a path with a segment ".." also has an empty one, which some merge with the next,
+// or dots that are escaped.
+func isCrooked(path string) bool {
+	back, odd := false, false
+	segments := strings.Split(path[1:], "/")
+	for i, segment := range segments {
+		plain, _ := url.PathUnescape(segment) // unambiguous has looked at the escapes
+		back = back || segment == ".."
+		odd = odd || segment == "" && i < len(segments)-1 || segment != plain && (plain == "." || plain == "..")
+	}
+	return back && odd
 }
 
 // unambiguous returns an error for a path with what applications read in different ways.
