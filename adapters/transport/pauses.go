@@ -69,7 +69,7 @@ func (s *pauses) wait(ctx, of context.Context, m *mounted, a *core.Attempt) erro
 		deadline, ok := ctx.Deadline()
 		if m.Most == 0 || ok && time.Until(deadline) < left {
 			refused := limited(core.Decision{Guard: m.Guard.Name(), Attempt: *a, Reason: core.ReasonLimited,
-				RetryAfter: left, Source: core.SourceRemembered})
+				RetryAfter: max(left, time.Millisecond), Source: core.SourceRemembered})
 			refused.Paused = true
 			return refused
 		}
@@ -129,7 +129,8 @@ func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
 		e.Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
 	}
 	account := accountOf(&c.decision.Attempt)
-	if pause = pause.Truncate(time.Millisecond); pause <= 0 || s.leftHere(account) >= pause-time.Second/10 {
+	pause = pause.Truncate(time.Millisecond)
+	if pause <= 0 || s.leftHere(account) >= pause-min(pause/10, time.Second/10) {
 		return // nothing new
 	}
 	p := s.here.Of(account)

@@ -218,3 +218,32 @@ func TestAPauseAsLongAsMost(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLastMoments of a pause: whoever is refused in them is told at least a millisecond, which is what a
+// pause is counted in.
+func TestTheLastMoments(t *testing.T) {
+	p := newAnswering(t)
+	const pause = 20 * time.Millisecond
+	g := limit.NewSlidingWindow(core.NewMemory(), "partner", limit.PerHour(1000))
+	c := client(t, rule(g, time.Nanosecond))
+	for range 50 {
+		p.say(http.StatusTooManyRequests, "Retry-After", "0.02")
+		if _, err := get(c, p.URL); err != nil {
+			t.Fatal(err)
+		}
+		p.say(http.StatusOK)
+		refused := 0
+		for {
+			_, err := get(c, p.URL)
+			if err == nil {
+				break
+			}
+			wantLimited(t, err, time.Millisecond, pause, true)
+			refused++
+		}
+		if refused > 0 { // else the pause was over when the next request came
+			return
+		}
+	}
+	t.Error("a pause of 20 ms holds nobody")
+}
