@@ -129,26 +129,41 @@ func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
 		e.Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
 	}
 	account := accountOf(&c.decision.Attempt)
-	pause = pause.Truncate(time.Millisecond)
-	if pause <= 0 || s.leftHere(account) >= pause-min(pause/10, time.Second/10) {
-		return // nothing new
+	if pause = pause.Truncate(time.Millisecond); pause <= 0 {
+		return
 	}
-	p := s.here.Of(account)
-	p.Lock()
-	p.Add(account, time.Now().Add(pause))
-	p.Unlock()
-	if s.bans != nil {
-		s.bans.Later(func(ctx context.Context) {
-			if s.bans.Ban(ctx, core.Attempt{Actor: account}, pause) == nil { // else the observer hears of its error
-				s.forget(account) // from now on the ban decides, which an operator may end
-			}
-		})
+	until, news := s.lengthen(account, pause)
+	if !news || s.bans == nil {
+		return
 	}
+	s.bans.Later(func(ctx context.Context) {
+		left := time.Until(until) // Redis may have had others to answer
+		if left > 0 && s.bans.BanAtLeast(ctx, core.Attempt{Actor: account}, left+time.Millisecond-1) == nil {
+			s.forget(account, until) // from now on the ban decides, which an operator may end
+		}
+	})
 }
 
-func (s *pauses) forget(account string) {
+// lengthen has the account pause in this process, and reports whether that is news. Answers to requests that
+// were under way together may come in any order, so a shorter pause does not replace a longer one.
+func (s *pauses) lengthen(account string, pause time.Duration) (until time.Time, news bool) {
+	until = time.Now().Add(pause)
 	p := s.here.Of(account)
 	p.Lock()
 	defer p.Unlock()
-	p.Remove(account)
+	known, ok := p.Get(account)
+	if news = !ok || known.Before(until.Add(-min(pause/10, time.Second/10))); news {
+		p.Add(account, until)
+	}
+	return until, news
+}
+
+// forget ends a pause in this process, unless a longer one came meanwhile.
+func (s *pauses) forget(account string, until time.Time) {
+	p := s.here.Of(account)
+	p.Lock()
+	defer p.Unlock()
+	if known, ok := p.Get(account); ok && !known.After(until) {
+		p.Remove(account)
+	}
 }

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -174,6 +175,59 @@ func TestAPauseHoldsInAllProcesses(t *testing.T) {
 			t.Errorf("a pause that an operator ended: %v", err)
 		}
 	})
+}
+
+// TestALateAnswerEndsNoPause: of two requests that are under way together, one is told a long pause, and the
+// other, later or in another process, a short one.
+//
+// Promise: Answers may come in any order: a shorter pause does not end a longer one.
+func TestALateAnswerEndsNoPause(t *testing.T) {
+	run := func(t *testing.T, one, other *core.Engine) {
+		came, late := make(chan bool), make(chan bool)
+		p := newPartner(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", r.URL.Query().Get("pause"))
+			if r.URL.Path == "/late" {
+				came <- true
+				<-late
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		c := [2]*http.Client{}
+		for i, e := range []*core.Engine{one, other} {
+			if c[i] = c[0]; i == 0 || other != one {
+				c[i] = client(t, rule(limit.NewSlidingWindow(e, "partner", limit.PerHour(100)), 0))
+			}
+		}
+		var short sync.WaitGroup
+		short.Go(func() {
+			if _, err := get(c[1], p.URL+"/late?pause=2"); err != nil {
+				t.Error(err)
+			}
+		})
+		<-came
+		_, err := get(c[0], p.URL+"?pause=40")
+		if err = errors.Join(err, one.Drain(t.Context())); err != nil {
+			t.Error(err)
+		}
+		close(late)
+		short.Wait()
+		if err := other.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, c := range c {
+			_, err = get(c, p.URL)
+			wantLimited(t, err, 30*time.Second, 40*time.Second, true)
+		}
+	}
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		e := guardtest.NewEngine(b)
+		run(t, e, e)
+	})
+	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
+		run(t, guardtest.NewEngine(b), guardtest.NewEngine(b))
+	})
+	e := core.NewMemory()
+	run(t, e, e)
 }
 
 // TestRequestsWaitForTheEndOfAPause, if they have the time.

@@ -181,6 +181,16 @@ func (g *Guard) Strike(ctx context.Context, a core.Attempt) (banned bool, err er
 // and so it can also shorten one. It leaves the level unchanged and forgets the strikes. A length out of
 // range is a [core.ErrInvalid]. To ban an actor forever, use keyfuncs.List.
 func (g *Guard) Ban(ctx context.Context, a core.Attempt, length time.Duration) error {
+	return g.ban(ctx, a, "ban", length)
+}
+
+// BanAtLeast is Ban, but leaves a current ban as it is that lasts as long. It is for callers of whom the last
+// to arrive need not know best.
+func (g *Guard) BanAtLeast(ctx context.Context, a core.Attempt, length time.Duration) error {
+	return g.ban(ctx, a, "lengthen", length)
+}
+
+func (g *Guard) ban(ctx context.Context, a core.Attempt, op string, length time.Duration) error {
 	begun := time.Now()
 	a, err := a.Prepare()
 	d := core.Decision{Guard: g.Name(), Attempt: a}
@@ -190,7 +200,7 @@ func (g *Guard) Ban(ctx context.Context, a core.Attempt, length time.Duration) e
 	if err == nil {
 		var said banReply
 		said, err = g.call(ctx, a, banCall{
-			op: "ban", length: length, script: banScript, timeout: g.Engine().SettleTimeout(),
+			op: op, length: length, script: banScript, timeout: g.Engine().SettleTimeout(),
 		})
 		fillBan(&d, said.Left, core.SourceRedis, err)
 	}
@@ -250,7 +260,7 @@ func (g *Guard) left(ctx context.Context, a core.Attempt) (time.Duration, core.S
 
 // banCall is one call of lua/bans/ban.lua.
 type banCall struct {
-	op        string        // "look", "strike" or "ban"
+	op        string        // "look", "strike", "ban" or "lengthen"
 	length    time.Duration // of a manual ban
 	noStrikes bool          // whether a look leaves out the number of strikes
 	script    *script.Script
@@ -275,7 +285,7 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 		o.First.Milliseconds(), o.Longest.Milliseconds(), c.length.Milliseconds(),
 		g.Engine().ScriptNow(time.Microsecond))
 	if err != nil {
-		if c.op == "ban" {
+		if c.length > 0 {
 			g.known.Drop(asked.Key) // the server may have done it
 		}
 		return banReply{}, err
@@ -286,7 +296,7 @@ func (g *Guard) call(ctx context.Context, a core.Attempt, c banCall) (banReply, 
 	if r.Err != nil {
 		return banReply{}, r.Err
 	}
-	g.remember(asked, said.Left, said.banned || c.op == "ban")
+	g.remember(asked, said.Left, said.banned)
 	return said, nil
 }
 

@@ -7,7 +7,8 @@
 -- KEYS  1 ban      string: the begin and end of the last ban, in microseconds since 1970, and the level
 --       2 strikes  list: the moments of the last strikes in microseconds since 1970, oldest first, at most
 --                  max
--- ARGV  1 call     look: report the state; strike: count one more refusal; ban: ban by hand
+-- ARGV  1 call     look: report the state; strike: count one more refusal; ban: ban by hand; lengthen: ban
+--                  by hand, unless the current ban lasts as long
 --       2 decay    milliseconds
 --       3 max      strikes in any period that do not cause a ban, 1 or more
 --       4 period   milliseconds
@@ -89,6 +90,10 @@ if call == 'strike' then
   if length < longest then
     level = level + 1
   end
+end
+
+if call == 'lengthen' and left >= length * 1000 then
+  return {0, left, level, 0}
 end
 
 finish = now + length * 1000

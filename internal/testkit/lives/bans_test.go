@@ -11,13 +11,13 @@ import (
 // The definition of bans, after two refusals in ten seconds, of 1, 2 and 4 minutes, with a decay of 10 minutes:
 //   - the third strike in ten seconds bans; strikes while banned do not count, and a ban forgets them
 //   - each ban of strikes is twice as long as the one before; ten minutes without one forget one doubling
-//   - an operator's ban lasts as it says and doubles nothing; Unban forgets all
+//   - an operator's ban lasts as it says and doubles nothing; BanAtLeast ends no longer one; Unban forgets all
 //   - a flush is known to a process after a second
 //   - when the clock is set back before a ban's begin, the ban begins anew; nobody is released too early. A ban
 //     that is over returns so while it doubles the next one, and not a second later
 var _ = explore(life{
 	name: "bans", of: []string{"bans"},
-	events: alphabet("strike three-strikes bob check ban just-before",
+	events: alphabet("strike three-strikes bob check ban at-least just-before",
 		"unban end window decay hour-earlier flush"),
 	same: func(a, b string) bool {
 		return a == "check" && b == "check" || (a == "flush" || a == "unban") && (b == "unban" || b == "flush")
@@ -83,6 +83,14 @@ func (w *bansWorld) do(event string) (string, error) {
 		}
 		w.decay()
 		w.ban(3 * time.Minute)
+	case "at-least":
+		if err := w.guard.BanAtLeast(ctx, w.attempt("ann"), 2*time.Minute); err != nil {
+			return "", broken("A ban is no error", "%v", err)
+		}
+		w.decay()
+		if !w.banned() || w.ends.Sub(w.Now()) < 2*time.Minute {
+			w.ban(2 * time.Minute)
+		}
 	case "unban":
 		if err := w.guard.Unban(ctx, w.attempt("ann")); err != nil {
 			return "", broken("Unban is no error", "%v", err)
