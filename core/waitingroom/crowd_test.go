@@ -50,6 +50,7 @@ type crowd struct {
 	stay     time.Duration // how long visitors are inside, on average
 	leavers  float64       // how many of those who wait go away for good, at each poll
 	away     float64       // and how many for some minutes
+	polite   bool          // all who were inside tell that they go; else half of them
 	lost     int           // calls whose reply was lost
 	most     int64         // inside and called
 	entered  int
@@ -115,7 +116,7 @@ func (c *crowd) second() {
 			v.next = now.Add(10 * time.Second)
 			c.entered++
 		case d.Allowed && now.After(v.leaves):
-			if c.rng.IntN(2) == 0 { // else they just go, and their pass ends by itself
+			if c.polite || c.rng.IntN(2) == 0 { // else they just go, and their pass ends by itself
 				if err := c.rooms[0].Leave(c.t.Context(), d); err != nil {
 					c.lost++
 				}

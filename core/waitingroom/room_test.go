@@ -43,33 +43,43 @@ func names(prefix string, n int) (names []string) {
 func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, 2, 0, Options{Capacity: 30})
-		c.arrive(60)
-		for i := 0; i < 30 || i < 90 && c.valid() < 30; i++ { // somebody may just have left
+		c.stay, c.polite = 1000*time.Hour, true
+		c.arrive(100)
+		for range 22 { // a poll, and a tick
 			c.second()
+		}
+		if c.valid() != 30 {
+			t.Errorf("%d are inside, want 30", c.valid())
 		}
 		if err := c.rooms[1].SetCapacity(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
-		inside, entered := c.valid(), c.entered
-		c.stay = time.Hour
-		for range 30 {
+		if c.valid() != 30 {
+			t.Errorf("%d of 30 are still inside", c.valid())
+		}
+		leave := 25
+		for _, v := range c.visitors {
+			if v.inside && leave > 0 {
+				leave--
+				v.leaves = c.clock.Now().Add(time.Duration(c.rng.Int64N(int64(20 * time.Second))))
+			}
+		}
+		entered := c.entered
+		for range 55 { // 20 s, 10 s until they ask, and a poll
 			if c.entered > entered && c.valid() > 10 {
 				t.Fatalf("%d are inside, and one more has entered", c.valid())
 			}
 			entered = c.entered
 			c.second()
 		}
-		if inside != 30 {
-			t.Errorf("%d were inside", inside)
+		if c.valid() != 10 || entered != 35 {
+			t.Errorf("%d are inside, and %d have entered, want 10 and 35", c.valid(), entered)
 		}
 		c.capacity = 50
 		if err := c.rooms[0].SetCapacity(t.Context(), 50); err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range c.visitors {
-			v.leaves = c.clock.Now().Add(time.Hour)
-		}
-		for range 22 { // a poll, and a tick
+		for range 22 {
 			c.second()
 		}
 		if c.valid() != 50 {
