@@ -73,25 +73,21 @@ func (c *claim) spend(units int64) {
 }
 
 // send sends the request.
-func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-	ctx := context.Context(p)
-	for i := range p.claims {
-		if c := &p.claims[i]; c.rule.holder != nil {
-			held, stop := c.rule.holder.Hold(ctx, c.decision)
-			ctx, p.stops = held, append(p.stops, stop)
-		}
-	}
+func (p *passage) send(base http.RoundTripper, r *http.Request) (resp *http.Response, err error) {
+	ctx := p.hold()
 	p.trace.GetConn = func(string) { p.traced.Store(true) }
 	p.trace.WroteHeaders = func() { p.wrote.Store(true) }
 	returned := false
 	defer func() {
-		if !returned { // the base panics
+		if !returned { // the base panics, or Spent
 			p.end(true)
+			if resp != nil && resp.Body != nil {
+				_ = resp.Body.Close() // its error is not ours to tell
+			}
 		}
 	}()
-	resp, err := base.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &p.trace)))
-	returned = true
-	if err != nil {
+	if resp, err = base.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &p.trace))); err != nil {
+		returned = true
 		if cause := context.Cause(ctx); ctx.Err() != nil && p.Err() == nil && cause != nil {
 			err = errors.Join(cause, err) // a claim was lost
 		}
@@ -101,6 +97,7 @@ func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response,
 	for i := range p.claims {
 		p.claims[i].hear(p, resp)
 	}
+	returned = true
 	if len(p.claims) == 0 || resp.Body == nil || resp.Body == http.NoBody {
 		p.end(true)
 		return resp, nil
@@ -112,6 +109,18 @@ func (p *passage) send(base http.RoundTripper, r *http.Request) (*http.Response,
 		resp.Body = &body{p}
 	}
 	return resp, nil
+}
+
+// hold keeps what was taken, such as permits, until the request ends. The context ends if one of them is lost.
+func (p *passage) hold() context.Context {
+	ctx := context.Context(p)
+	for i := range p.claims {
+		if c := &p.claims[i]; c.rule.holder != nil {
+			held, stop := c.rule.holder.Hold(ctx, c.decision)
+			ctx, p.stops = held, append(p.stops, stop)
+		}
+	}
+	return ctx
 }
 
 // hear takes the partner's word, and the price.

@@ -415,6 +415,38 @@ func TestTheRealPriceIsSpent(t *testing.T) {
 	})
 }
 
+// TestASpentThatPanics leaves nothing held: the permit comes back, the units count, and the body is closed.
+func TestASpentThatPanics(t *testing.T) {
+	e := core.NewMemory()
+	one := semaphore.New(e, "one", semaphore.Options{Max: 1})
+	g := limit.NewSlidingWindow(e, "partner", limit.PerHour(100))
+	of := rule(g, 0)
+	of.Spent = func(*http.Response) (int64, bool) { panic("of the test") }
+	body := &closed{Reader: strings.NewReader("body")}
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body}, nil
+	})
+	for i := range int64(3) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://partner.example", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			if _, err := transport.New(base, rule(one, 0), of).RoundTrip(r); err != nil {
+				t.Error(err)
+			}
+		}()
+		if got, times := left(t, g), body.times.Load(); got != 99-i || times != i+1 {
+			t.Errorf("%d left, and the body was closed %d times: want %d and %d", got, times, 99-i, i+1)
+		}
+	}
+}
+
 // TestOutagesOfRedis: the policy of a rule.
 func TestOutagesOfRedis(t *testing.T) {
 	b := redistest.Single(t)
