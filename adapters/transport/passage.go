@@ -111,7 +111,7 @@ func (p *passage) send(base http.RoundTripper, r *http.Request) (resp *http.Resp
 	return resp, nil
 }
 
-// hold keeps what was taken, such as permits, until the request ends. The context ends if one of them is lost.
+// hold keeps what was taken, such as permits, until the request ends. The context ends if one is lost.
 func (p *passage) hold() context.Context {
 	ctx := context.Context(p)
 	for i := range p.claims {
