@@ -43,7 +43,7 @@ func names(prefix string, n int) (names []string) {
 func TestALowerCapacityThrowsNobodyOut(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := newCrowd(t, b, 2, 0, Options{Capacity: 30})
-		c.stay, c.polite = 1000*time.Hour, true
+		c.stay, c.polite = forGood, true
 		c.arrive(100)
 		for range 22 { // a poll, and a tick
 			c.second()
@@ -309,11 +309,13 @@ func TestClocksThatJump(t *testing.T) {
 func TestWhileRedisIsDown(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		faults := redistest.NewFaults(t)
-		client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+		client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) {
+			o.MaxRetries, o.DialerRetries = -1, 1
+		})
 		clock := guardtest.NewClock()
-		g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
-			core.WithDeadline(300*time.Millisecond)), Options{Capacity: 1, Pass: 2 * time.Minute,
-			Idle: 20 * time.Second, Poll: 4 * time.Second, Away: 5 * time.Minute})
+		g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock)),
+			Options{Capacity: 1, Pass: 2 * time.Minute,
+				Idle: 20 * time.Second, Poll: 4 * time.Second, Away: 5 * time.Minute})
 		tokens := fill(t, g, "a", "b", "c")
 		faults.Refuse(true)
 		faults.CutAll()

@@ -340,11 +340,12 @@ func TestNobodyAgesWhileNobodyCanAsk(t *testing.T) {
 // `Pass` at most.
 func TestACutOffProcessLetsPassesInUntilTheyEnd(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
-	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
+	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) {
+		o.MaxRetries, o.DialerRetries = -1, 1
+	})
 	clock := guardtest.NewClock()
 	o := Options{Capacity: 1, Pass: time.Minute, Idle: 10 * time.Second, Poll: 4 * time.Second}
-	cut := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock),
-		core.WithDeadline(300*time.Millisecond)), o)
+	cut := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(clock)), o)
 	g := newRoom(guardtest.NewEngine(b, guardtest.WithClock(clock)), o)
 	tokens := fill(t, cut, "ann", "bob")
 	faults.Refuse(true)
