@@ -91,8 +91,8 @@ func TestLockOfAKilledProcessIsFree(t *testing.T) {
 func TestLateWriteOfAPausedHolderIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
-	g := New(guardtest.NewEngine(b), "l", Options{Lease: leases.MinLease})
-	row := struct { // of a table
+	g := New(guardtest.NewEngine(b), "l", Options{}) // a longer lease: it must not be lost here
+	row := struct {                                  // of a table
 		fence int64
 		text  string
 	}{}
