@@ -305,9 +305,12 @@ func (c *company) times(id string) int {
 // length of a lease at most.
 func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks", delay.Options{Lease: time.Second})
+	clock := guardtest.NewClock()
+	q := delay.New(guardtest.NewEngine(redistest.Single(t), guardtest.WithClock(clock)), "tasks",
+		delay.Options{Lease: time.Second})
 	schedule(t, q, "suspect", time.Time{})
 	claim(t, q, 1, "suspect") // by a process that dies
+	clock.Advance(time.Second / 2)
 	begun := make(chan delay.Task, 3)
 	leave := make(chan struct{})
 	working(t, q, delay.WorkOptions{Concurrency: 2}, func(_ context.Context, task delay.Task) error {
@@ -319,6 +322,7 @@ func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
 	if task := <-begun; task.ID != "before" {
 		t.Errorf("%+v", task)
 	}
+	clock.Advance(time.Second / 2) // the lease of the suspect is over, and that of the other is not
 	if task := <-begun; task.ID != "suspect" || !task.Suspect {
 		t.Errorf("%+v", task)
 	}
