@@ -268,6 +268,23 @@ func TestWithoutSharedCallsEachIsSentByItself(t *testing.T) {
 	})
 }
 
+// lateContext is a context whose deadline is over when the test says so.
+type lateContext struct {
+	context.Context
+	over chan struct{}
+}
+
+func (c lateContext) Done() <-chan struct{} { return c.over }
+
+func (c lateContext) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // TestACallerThatLeavesTheWaitIsNotSent: its command does not run, there is nothing to undo, and the others
 // go on.
 //
@@ -299,12 +316,9 @@ func TestACallerThatLeavesTheWaitIsNotSent(t *testing.T) {
 		}
 		c.wait(t, 1, func(int) { leaves(ctx, context.Canceled) })
 		cancel()
-		c.all.Go(func() {
-			// Long enough to find the server and to wait, and shorter than the longest wait.
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			leaves(ctx, context.DeadlineExceeded)
-		})
+		late := lateContext{context.Background(), make(chan struct{})}
+		c.wait(t, 1, func(int) { leaves(late, context.DeadlineExceeded) })
+		close(late.over)
 		left.Wait()
 		c.open()
 		if got := c.sum(t); got != 3 {

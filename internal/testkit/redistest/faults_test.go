@@ -178,14 +178,16 @@ func TestHangExecutesAndNeverAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Hang(true)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if err := c.Incr(ctx, key).Err(); err == nil {
-			t.Error("a reply came through")
-		}
-		Eventually(t, 5*time.Second, func() bool { return value(t, b, key) == 2 }, "the request to be executed")
+		Eventually(t, 10*time.Second, func() bool { // on a busy machine a request may not leave in time
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if err := c.Incr(ctx, key).Err(); err == nil {
+				t.Error("a reply came through")
+			}
+			return value(t, b, key) > 1
+		}, "a request to be executed")
 		f.Hang(false)
-		if n, err := c.Incr(t.Context(), key).Result(); n != 3 || err != nil {
+		if n, err := c.Incr(t.Context(), key).Result(); n < 3 || err != nil {
 			t.Errorf("after Hang(false): %d, %v", n, err)
 		}
 	})
