@@ -42,12 +42,12 @@ func TestWhatAMasterThatIsCutOffAdmits(t *testing.T) {
 
 	// The cut: nothing leaves the master any more, and nobody else answers it. What goes to the replica would
 	// stay in its socket, and arrive later, so that connection is closed.
+	begun := time.Now()
 	for _, node := range c.Nodes {
 		if node != master {
 			node.Pause()
 		}
 	}
-	begun := time.Now()
 	if err := master.Client(t).Do(t.Context(), "client", "kill", "type", "replica").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -47,11 +47,11 @@ func TestBuyersAtTheEndOfATimeout(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		app := http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			all.Add(1) // it goes on when its client has been answered
-			defer all.Done()
+			defer all.Done() // it goes on when its client has been answered
 			inner.ServeHTTP(w, r)
 		}), limit, "too late")
 		for i := range buyers {
+			all.Add(1) // for the request, which begins in any case
 			all.Go(func() {
 				w := httptest.NewRecorder()
 				app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, fmt.Sprint("/?who=", i), nil))

@@ -608,7 +608,7 @@ func TestClaimsAreAskedInTurn(t *testing.T) {
 // TestASlowFunctionOfALaterLimitTakesNoTimeFromEarlierOnes: each check has a deadline of its own.
 func TestASlowFunctionOfALaterLimitTakesNoTimeFromEarlierOnes(t *testing.T) {
 	b := redistest.Mini(t)
-	p := newProcess(t, b, true, core.WithDeadline(300*time.Millisecond))
+	p := newProcess(t, b, true, core.WithDeadline(time.Second))
 	guards := p.windows("a", 9)
 	slow := limit.NewSlidingWindowBy(p.Engine, "b",
 		func(ctx context.Context, _ core.Attempt) ([]limit.Limit, error) {
