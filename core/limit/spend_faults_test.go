@@ -109,7 +109,7 @@ func TestADebtOutlivesAnOutage(t *testing.T) {
 	b := redistest.Single(t)
 	faults := redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
-	e := guardtest.NewEngine(b, core.WithDeadline(500*time.Millisecond), core.WithRefusalMemory(0))
+	e := guardtest.NewEngine(b, core.WithDeadline(2*time.Second), core.WithRefusalMemory(0))
 	a := core.Attempt{Actor: "ann", Cost: 10}
 	var guards []rateLimit
 	var more, less []core.Decision
