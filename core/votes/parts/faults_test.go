@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
@@ -41,10 +43,13 @@ func manyVotersAndFaults(t *testing.T, b redistest.Backend, of int) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	faults := redistest.NewFaults(t)
+	again := func(o *redis.UniversalOptions) { // a call whose replies are all lost fails
+		o.MaxRetries, o.MaxRedirects = 12, 12
+	}
 	options := votes.Options{Poll: votes.Poll{Change: true, Retract: true}, Audit: true}
 	guards := make([]ballots, processes)
 	for i := range guards {
-		e := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
+		e := core.New(b.NewClientWith(t, faults, again), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 			core.WithObserver(guardtest.Ignore{}),
 			core.WithRetryHorizon(2*time.Minute), // more than the deadline, on a machine that stands still
 			core.WithRefusalMemory(0))
