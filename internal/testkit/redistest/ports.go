@@ -53,6 +53,23 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
+// ClosedAddress returns an address on which nobody listens until the test ends: its port is the one from which
+// a connection of the test comes.
+func ClosedAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", address(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.LocalAddr().String()
+}
+
 func isFree(port int) bool {
 	ln, err := net.Listen("tcp", address(port))
 	if err != nil {
