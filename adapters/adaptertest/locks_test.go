@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gatehouse-go/gatehouse/core/lock"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
@@ -22,7 +23,8 @@ func TestALockIsHeldWhileTheRequestRuns(t *testing.T) { onRedis(t, locksAreHeld)
 // locksAreHeld while a request runs: another one is refused meanwhile, and not afterwards. Each handler finds
 // the fence of its own request.
 func locksAreHeld(s *scene) {
-	g := s.lock()
+	s.gate = newEngine(s.backend.Client, s.backend.Prefix, guardtest.WithClock(guardtest.NewClock()))
+	g := s.lock() // which the clock does not end, so that Retry-After is all of the lease
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	var fences []int64
@@ -74,7 +76,7 @@ func TestALostLockEndsTheContext(t *testing.T) { onRedis(t, lostLocksEndTheConte
 func lostLocksEndTheContext(s *scene) {
 	for _, shadowed := range []bool{false, true} {
 		s.sub(map[bool]string{false: "enforced", true: "shadowed"}[shadowed], func(s *scene) {
-			g := lock.New(s.gate, "thing", lock.Options{Lease: time.Second})
+			g := lock.New(s.gate, "thing", lock.Options{Lease: 3 * time.Second})
 			rule := claim(g)
 			if shadowed {
 				rule.Rollout = pipeline.Shadow()

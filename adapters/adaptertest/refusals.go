@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
@@ -43,6 +44,9 @@ func refusalsAreGolden(s *scene) {
 	for _, c := range all {
 		s.sub(c.name, func(s *scene) {
 			s.clock(noon)
+			if c.later%time.Second != 0 { // a memory counts down by a clock that goes on, to another second
+				s.gate = newEngine(s.backend.Client, s.backend.Prefix, core.WithRefusalMemory(0))
+			}
 			rule := c.rule(s)
 			app := s.framework.Build(App{Routes: []Route{
 				{Method: http.MethodPost, Path: "/things/{thing}", Rules: []pipeline.Rule{rule}, Handler: ok},

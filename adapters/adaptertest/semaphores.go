@@ -28,7 +28,7 @@ func (s *scene) wantFree(g *semaphore.Guard) {
 func lostPermitsEndTheContext(s *scene) {
 	for _, shadowed := range []bool{false, true} {
 		s.sub(map[bool]string{false: "enforced", true: "shadowed"}[shadowed], func(s *scene) {
-			g := semaphore.New(s.gate, "exports", semaphore.Options{Max: 1, Lease: time.Second})
+			g := semaphore.New(s.gate, "exports", semaphore.Options{Max: 1, Lease: 3 * time.Second})
 			rule := claim(g)
 			if shadowed {
 				rule.Rollout = pipeline.Shadow()

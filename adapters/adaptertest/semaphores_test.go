@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 )
 
 var busy = problem(429, "busy", "Busy", "Too many of these are running at once. Try again in a moment.", "")
@@ -13,7 +15,8 @@ func TestAPermitIsHeldWhileTheRequestRuns(t *testing.T) { onRedis(t, permitsAreH
 
 // permitsAreHeld while a request runs: another one is refused meanwhile, and not afterwards.
 func permitsAreHeld(s *scene) {
-	g := s.semaphore(1)
+	s.gate = newEngine(s.backend.Client, s.backend.Prefix, guardtest.WithClock(guardtest.NewClock()))
+	g := s.semaphore(1) // whose permits the clock does not end, so that Retry-After is all of the lease
 	entered, leave := make(chan struct{}), make(chan struct{})
 	app := s.framework.Build(onThings(func(c Context) {
 		if c.Request().Header.Get("X-Choice") == "slow" {

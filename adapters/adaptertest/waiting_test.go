@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/pipeline"
 )
 
@@ -124,8 +124,8 @@ func TestADrawCanBeChecked(t *testing.T) { onRedis(t, drawsCanBeChecked) }
 // their place; before the opening the commitment, and then the seed.
 func drawsCanBeChecked(s *scene) {
 	opens := time.Now().Add(time.Hour).Truncate(time.Second)
-	now := opens.Add(-time.Minute)
-	s.gate = newEngine(s.backend.Client, s.backend.Prefix, core.WithClock(func() time.Time { return now }))
+	clock := guardtest.NewClockAt(opens.Add(-time.Minute))
+	s.gate = newEngine(s.backend.Client, s.backend.Prefix, guardtest.WithClock(clock))
 	room := s.room(waitingroom.Options{Capacity: 1, Draw: true, Opens: opens})
 	app, _ := s.shop(ok, room)
 	type draw struct {
@@ -156,7 +156,7 @@ func drawsCanBeChecked(s *scene) {
 	if before.Seed != "" || before.Commitment == "" || before.Number != 2 {
 		s.Errorf("before: %+v", before)
 	}
-	now = opens
+	clock.Set(opens)
 	g, _ := room.Guard.(*waitingroom.Guard)
 	if _, err := g.Peek(s.Context()); err != nil { // a picture of the room, which is open
 		s.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 
@@ -36,7 +37,7 @@ func TestFollowedRulesChange(t *testing.T) {
 	want := func(statuses ...int) {
 		t.Helper()
 		for _, status := range statuses { // by fiber's own means
-			answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil))
+			answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil), fiber.TestConfig{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

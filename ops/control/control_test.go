@@ -201,14 +201,22 @@ func TestADecisionEndsByItself(t *testing.T) {
 	server := redistest.StartServer(t)
 	one := start(t, server.Client(t), "gatehouse", onlyMessages)
 	two := start(t, server.Client(t), "gatehouse", onlyMessages)
-	for _, x := range []Decision{forAnn, bobIn, eveOut, tenth} {
-		x.Until = one.until(time.Second)
-		one.decide(x)
-	}
 	var soonest Decision
-	if all, err := one.desk.Decided(t.Context(), Decision{}); err != nil || len(all) != 4 {
-		t.Fatalf("%+v, %v", all, err)
-	} else if soonest = all[0]; soonest.Until.IsZero() {
+	for lasts := time.Second; ; lasts *= 2 { // on a slow machine the first one is over before the last one begins
+		for _, x := range []Decision{forAnn, bobIn, eveOut, tenth} {
+			x.Until = one.until(lasts)
+			one.decide(x)
+		}
+		all, err := one.desk.Decided(t.Context(), Decision{})
+		if err != nil || len(all) < 4 && lasts > time.Minute {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		if len(all) == 4 {
+			soonest = all[0]
+			break
+		}
+	}
+	if soonest.Until.IsZero() {
 		t.Fatalf("%+v has no end", soonest)
 	}
 	asBefore := func(p *process) bool { return !p.has("bob") && p.has("eve") && p.shares() == "true 100 0" }
@@ -219,13 +227,13 @@ func TestADecisionEndsByItself(t *testing.T) {
 		t.Errorf("it was over at %v, before %v", now, soonest.Until)
 	}
 	tenth := tenth
-	tenth.Until = one.until(2 * time.Second)
+	tenth.Until = one.until(4 * time.Second)
 	one.decide(tenth)
 	bob := bobIn
 	bob.Until = tenth.Until
 	one.decide(bob)
 	server.Kill()
-	if !one.has("bob") || one.shares() != "true 100 10" {
+	if keeps := one.has("bob") && one.shares() == "true 100 10"; !keeps && time.Now().Before(tenth.Until) {
 		t.Error("what was known is forgotten when Redis is gone")
 	}
 	eventually(t, "all is over without Redis", func() bool { return asBefore(one) })

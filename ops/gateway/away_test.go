@@ -27,6 +27,7 @@ func TestAGatewayThatIsAway(t *testing.T) {
 	want := map[string]int{"nginx": 500, "caddy": 502, "haproxy": 503, "traefik": 500, "envoy": 403}
 	proxies.Each(t, func(t *testing.T, c proxies.Program) {
 		gate := guardtest.NewEngine(redistest.Single(t))
+		c.AsShown = true // it is about them
 		p := start(t, c, gate, rules)
 		p.Away()
 		if resp := p.raw(t, "GET", "/"); resp.StatusCode != want[c.Name] || p.Reached.Load() != 0 {

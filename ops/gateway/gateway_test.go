@@ -111,11 +111,16 @@ func (p *proxy) ask(method, target string, fields ...string) *http.Response {
 
 var all = []gateway.From{gateway.Nginx, gateway.Traefik, gateway.Caddy, gateway.HAProxy, gateway.Envoy}
 
+// frozen is an engine on a clock that stands still, so that two of them say the same seconds.
+func frozen(t *testing.T) *core.Engine {
+	return guardtest.NewEngine(redistest.Single(t), guardtest.WithClock(guardtest.NewClock()))
+}
+
 func eachProxy(t *testing.T, f func(t *testing.T, p *proxy, write func(string))) {
 	t.Helper()
 	for _, from := range all {
 		t.Run(from.String(), func(t *testing.T) {
-			live, write := watch(t, guardtest.NewEngine(redistest.Single(t)), rules)
+			live, write := watch(t, frozen(t), rules)
 			o := gateway.Options{From: from, Users: map[string]string{"uid": "X-User"}}
 			f(t, &proxy{from, gateway.Handler(live, o)}, write)
 		})
@@ -153,7 +158,7 @@ func joined(h http.Header) http.Header {
 // same request.
 func TestARefusalIsThatOfTheMiddleware(t *testing.T) {
 	eachProxy(t, func(t *testing.T, p *proxy, _ func(string)) {
-		live, _ := watch(t, guardtest.NewEngine(redistest.Single(t)), rules)
+		live, _ := watch(t, frozen(t), rules)
 		mux := http.NewServeMux()
 		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		for _, route := range live.Set().Config().Routes() {

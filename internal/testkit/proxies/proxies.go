@@ -31,6 +31,9 @@ type Program struct {
 	From gateway.From
 	Name string
 
+	// AsShown keeps the guide's timeouts of a question. Otherwise a busy machine has a minute to answer it.
+	AsShown bool
+
 	// prepare writes the configuration into a folder, and returns the arguments of the program.
 	prepare func(t *testing.T, dir string, edit func(string) string) (args []string)
 	// standIn makes what asks in the program's place.
@@ -159,6 +162,12 @@ func write(t *testing.T, dir, name, contents string) string {
 	return path
 }
 
+// patient changes the timeouts of questions in the configurations of the guide.
+var patient = strings.NewReplacer("proxy_connect_timeout 1s;", "proxy_connect_timeout 1m;",
+	"proxy_read_timeout 2s;", "proxy_read_timeout 1m;", "dial_timeout 1s", "dial_timeout 1m",
+	"response_header_timeout 2s", "response_header_timeout 1m", "timeout = 1000}", "timeout = 60000}",
+	"timeout: 2s}", "timeout: 60s}", "timeout connect 5s", "timeout connect 1m")
+
 // Start runs a proxy with a handler of the gateway and an application behind it. The application answers with
 // the number of bytes of the body. Its field X-Path is the target that it was asked for, X-Seen-Ratelimit and
 // X-Seen-Ratelimit-Policy are what it got. If the connection is to be upgraded, it sends back what it hears.
@@ -185,6 +194,9 @@ func Start(t *testing.T, program Program, h http.Handler, edits ...string) *Prox
 		for i := 0; i < len(edits); i += 2 {
 			edited[i] = edited[i] || strings.Contains(conf, edits[i])
 			conf = strings.ReplaceAll(conf, edits[i], edits[i+1])
+		}
+		if !program.AsShown {
+			conf = patient.Replace(conf)
 		}
 		return strings.NewReplacer("/run/gatehouse.sock", p.address, "127.0.0.1:8079", p.address,
 			":8078", fmt.Sprintf(":%d", redistest.FreePort(t)), "127.0.0.1:8080", strings.TrimPrefix(app.URL, "http://"), "/etc/haproxy/", dir+"/").Replace(conf)
