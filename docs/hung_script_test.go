@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +58,10 @@ func TestAScriptThatHangs(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Errorf("the caller of the killed script: %v", err)
 		}
-		slow, err := admin.SlowLogGet(t.Context(), 1).Result()
-		if err != nil || len(slow) != 1 || !strings.Contains(strings.Join(slow[0].Args, " "), "while true") {
+		slow, err := admin.SlowLogGet(t.Context(), -1).Result() // a busy machine makes others slow, too
+		if err != nil || !slices.ContainsFunc(slow, func(call redis.SlowLog) bool {
+			return strings.Contains(strings.Join(call.Args, " "), "while true")
+		}) {
 			t.Errorf("SLOWLOG GET after SCRIPT KILL: %+v, %v", slow, err)
 		}
 

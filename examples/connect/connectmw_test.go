@@ -216,7 +216,7 @@ func TestAFailedCallGivesItsClaimBack(t *testing.T) {
 
 func TestTheClaimOfAStreamEndsWithIt(t *testing.T) {
 	each(t, func(t *testing.T, protocol connect.ClientOption) {
-		slots := semaphore.New(newGate(t), "slots", semaphore.Options{Max: 1, Lease: time.Second})
+		slots := semaphore.New(newGate(t), "slots", semaphore.Options{Max: 1, Lease: 3 * time.Second})
 		s := &service{watch: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 		server := serve(t, s.handler(connectmw.Rule{Guard: slots, Who: connectmw.Header("X-Api-Key")}))
 		client := connect.NewClient[text, text](server.Client(), server.URL+watch, protocol)
@@ -235,7 +235,7 @@ func TestTheClaimOfAStreamEndsWithIt(t *testing.T) {
 		wantOK(t, "a stream", err)
 		_, _, err = open("bob")
 		wantCode(t, "a stream beside it", err, connect.CodeResourceExhausted)
-		if detail, _ := delays(err); detail <= 0 || detail > time.Second {
+		if detail, _ := delays(err); detail <= 0 || detail > 3*time.Second {
 			t.Errorf("the client gets %v", detail)
 		}
 		cancel()

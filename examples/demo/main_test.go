@@ -60,12 +60,7 @@ func TestRunErrorsNameTheRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := free.Addr().String()
-	free.Close()
+	closed := redistest.ClosedAddress(t)
 
 	for _, c := range []struct {
 		name, addr, redisURL string

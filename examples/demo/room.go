@@ -83,7 +83,7 @@ func fillTheRoom(ctx context.Context, in *instance, t *tape) error {
 		if err := c.rooms[0].Close(ctx, "sold out"); err != nil {
 			return err
 		}
-		end = time.Now().Add(3 * z.Poll)
+		end = time.Now().Add(10 * z.Poll)
 		return until(ctx, 50*time.Millisecond, func() (bool, error) {
 			return c.waiting() == 0 || time.Now().After(end), nil
 		})

@@ -22,13 +22,13 @@ import (
 // small are the sizes of tests.
 var small = sizes{
 	Limit: 20, Window: 400 * time.Millisecond,
-	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: time.Second,
+	Buyers: 150, Stock: 20, Payment: 5 * time.Millisecond, Hold: 3 * time.Second,
 	Visitors: 400, Capacity: 20, Lobby: 2500 * time.Millisecond, Doors: 4 * time.Second,
 	Poll: time.Second, Pass: 2 * time.Second,
 	Span: time.Second, Hour: time.Second, Quiet: 4 * time.Second,
 	Tries: 120, Accounts: 80, Addresses: 10, Honest: 30, PerAddress: 4,
 	Explained: 5, ExplainedWindow: 10 * time.Second,
-	Lease: time.Second, Traffic: 300 * time.Millisecond,
+	Lease: 3 * time.Second, Traffic: 300 * time.Millisecond,
 }
 
 // What the scenarios send.
@@ -254,8 +254,8 @@ func TestHoldsOfADeadWorkerComeBack(t *testing.T) {
 				t.Errorf("%+v does not add up to 10", s)
 			}
 		}
-		if !slices.Equal(held, []int64{0, 4, 0}) || ms < 1000 {
-			t.Errorf("held %v after %d ms; want 4 for a second", held, ms)
+		if !slices.Equal(held, []int64{0, 4, 0}) || ms < small.Hold.Milliseconds() {
+			t.Errorf("held %v after %d ms; want 4 for %v", held, ms, small.Hold)
 		}
 	})
 }

@@ -249,7 +249,7 @@ func TestAHandlersOwnRefusalIsOneOfTheClient(t *testing.T) {
 }
 
 func TestTheClaimOfAStreamEndsWithIt(t *testing.T) {
-	slots := semaphore.New(newGate(t), "slots", semaphore.Options{Max: 1, Lease: time.Second})
+	slots := semaphore.New(newGate(t), "slots", semaphore.Options{Max: 1, Lease: 3 * time.Second})
 	ended := make(chan error, 1)
 	s := &service{watch: func(ctx context.Context) error {
 		<-ctx.Done()

@@ -164,7 +164,7 @@ func TestAServerThatForgetsItsScripts(t *testing.T) {
 
 func TestLostRepliesJoinOnce(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		gate, faults := recipetest.Lossy(t, b, 0.3)
+		gate, faults := recipetest.Lossy(t, b, 0.5)
 		rooms := autocomplete.New(gate, 10, time.Hour)
 		for i := range 20 { // ten names, which the room has places for
 			name := fmt.Sprint(i % 10)

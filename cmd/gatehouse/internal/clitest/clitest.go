@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,13 +141,8 @@ func CombinedLog(w io.Writer, lines, addresses int) {
 	}
 }
 
-// ClosedPort returns an address on which nobody listens.
-func ClosedPort(t *testing.T) string {
+// FreeAddress returns an address on which nobody listens, for a program that a test starts.
+func FreeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 }

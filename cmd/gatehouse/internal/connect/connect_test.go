@@ -30,7 +30,7 @@ func TestARedisThatCannotBeUsedIsNamedWithTheCause(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	locked := redistest.StartServer(t, "--requirepass", "another")
-	closed := clitest.ClosedPort(t)
+	closed := redistest.ClosedAddress(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts and never answers
 	if err != nil {
 		t.Fatal(err)

@@ -301,7 +301,7 @@ func TestDoctorOverTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := clitest.ClosedPort(t)
+	address := clitest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	cert, secretKey := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	redistest.StartServer(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", secretKey,

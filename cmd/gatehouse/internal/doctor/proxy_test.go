@@ -258,7 +258,7 @@ func TestDoctorDoesNotWaitForever(t *testing.T) {
 			t.Errorf("%s\nwant %s", b.String(), want)
 		}
 	}
-	through(t, "http://"+clitest.ClosedPort(t)).Want(t, cli.ExitFailed, "", "connection refused")
+	through(t, "http://"+redistest.ClosedAddress(t)).Want(t, cli.ExitFailed, "", "connection refused")
 }
 
 // TestDoctorThroughTLS: with the roots of the system, and by JSON.

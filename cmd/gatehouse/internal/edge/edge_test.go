@@ -213,8 +213,10 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 // follows bans an actor by strikes, and reports whether the file followed the ban within a second.
 func (f *followed) follows(g *bans.Guard, a core.Attempt) bool {
 	f.t.Helper()
+	var asked time.Time
 	for banned := false; !banned; {
 		var err error
+		asked = time.Now()
 		if banned, err = g.Strike(f.t.Context(), a); err != nil {
 			f.t.Fatal(err)
 		}
@@ -226,10 +228,10 @@ func (f *followed) follows(g *bans.Guard, a core.Attempt) bool {
 		return f.text() == a.Actor+"\n" || took > shortBan
 	}, "the ban is in the file, or over")
 	f.becomes("")
-	lasted := time.Since(struck)
+	lasted, most := time.Since(struck), time.Since(asked)
 	f.t.Logf("in the file after %v, out of it after %v", took, lasted)
-	if took <= shortBan && lasted < shortBan-10*time.Millisecond {
-		f.t.Errorf("a ban of %v was in the file for %v", shortBan, lasted)
+	if took <= shortBan && most < shortBan {
+		f.t.Errorf("a ban of %v was in the file for %v at most", shortBan, most)
 	}
 	return took <= time.Second && lasted <= shortBan+time.Second
 }
@@ -243,7 +245,7 @@ func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
 		f := follow(t, environ, append(flags, "-format", "plain")...)
 		g := shut(t, b)
 		for try := 0; !f.follows(g, core.Attempt{Actor: fmt.Sprintf("203.0.113.%d", try)}); try++ {
-			if try == 5 { // a busy machine may delay some of them
+			if try == 20 { // a busy machine may delay some of them
 				t.Fatal("no ban was in the file within a second")
 			}
 		}
@@ -308,7 +310,7 @@ func TestTheFileOfBeforeStaysWithoutRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	follows := []string{"bans", "shut", "-follow", "-format", "plain", "-out", file}
-	closed := []string{"REDIS_URL=redis://" + clitest.ClosedPort(t)}
+	closed := []string{"REDIS_URL=redis://" + redistest.ClosedAddress(t)}
 	clitest.Run(t, closed, "", follows...).Want(t, 2, "", "cannot use the Redis")
 	server := redistest.StartServer(t, "--rename-command", "client", "")
 	a := clitest.Run(t, environOf(server), "", follows...)
@@ -353,7 +355,7 @@ func TestRunsOfExecAreApart(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	log := filepath.Join(t.TempDir(), "log")
-	f := follow(t, environOf(server), "-format", "plain", "-every", "2s", "-clear", "-exec", "date +%s >>"+log)
+	f := follow(t, environOf(server), "-format", "plain", "-every", "3s", "-clear", "-exec", "date +%s >>"+log)
 	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
 	f.becomes("a\n")
 	runs := func() []string { data, _ := os.ReadFile(log); return strings.Fields(string(data)) }

@@ -24,7 +24,7 @@ func TestBansOfASlotThatMoves(t *testing.T) {
 	b := redistest.Backend{Name: "cluster", Client: c.Client(t), Prefix: "gatehouse"}
 	g := shut(t, b)
 	environ := []string{"REDIS_URL=redis://" + c.Nodes[0].Addr() + "?addr=" + c.Nodes[1].Addr()}
-	early := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "1s")
+	early := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "5s")
 	ban1(t, g, "a", time.Hour)
 	early.becomes("a\n")
 
@@ -36,8 +36,8 @@ func TestBansOfASlotThatMoves(t *testing.T) {
 	}
 	migration := c.BeginMigration(t, slot, from, to)
 	migration.MoveKeys(10)
-	late := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "1s")
-	clitest.Run(t, environ, "", "bans", "shut", "-timeout", "300ms").Want(t, 2, "", "1 key: their slot moves")
+	late := follow(t, environ, "-format", "plain", "-every", "100ms", "-timeout", "5s")
+	clitest.Run(t, environ, "", "bans", "shut", "-timeout", "3s").Want(t, 2, "", "1 key: their slot moves")
 	migration.Finish()
 	for _, f := range []*followed{early, late} {
 		f.becomes("a\n")
@@ -100,8 +100,10 @@ func TestAQuietRedisIsNotAway(t *testing.T) {
 	if err := rdb.ConfigResetStat(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
+	pings := regexp.MustCompile(`cmdstat_ping:calls=(\d+),`)
 	f.eventually(func() bool {
-		return strings.Contains(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_ping:calls=3,")
+		calls := pings.FindStringSubmatch(rdb.Info(t.Context(), "commandstats").Val())
+		return calls != nil && (len(calls[1]) > 1 || calls[1] >= "3")
 	}, "three signs of life")
 	if code := f.end(syscall.SIGTERM); code != 0 || f.errs.String() != "" {
 		t.Errorf("exit code %d, errors %q", code, f.errs.String())
