@@ -37,7 +37,8 @@ func TestFollowedRulesChange(t *testing.T) {
 	want := func(statuses ...int) {
 		t.Helper()
 		for _, status := range statuses { // by fiber's own means
-			answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil), fiber.TestConfig{Timeout: time.Minute})
+			answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil),
+				fiber.TestConfig{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

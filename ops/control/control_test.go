@@ -202,7 +202,7 @@ func TestADecisionEndsByItself(t *testing.T) {
 	one := start(t, server.Client(t), "gatehouse", onlyMessages)
 	two := start(t, server.Client(t), "gatehouse", onlyMessages)
 	var soonest Decision
-	for lasts := time.Second; ; lasts *= 2 { // on a slow machine the first one is over before the last one begins
+	for lasts := time.Second; ; lasts *= 2 { // on a slow machine the first one is over too soon
 		for _, x := range []Decision{forAnn, bobIn, eveOut, tenth} {
 			x.Until = one.until(lasts)
 			one.decide(x)

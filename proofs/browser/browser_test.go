@@ -251,7 +251,24 @@ func eval[T any](b *tab, expression string) T {
 // text is the text of an element, as it is seen.
 func (b *tab) text(selector string) string {
 	b.Helper()
-	return eval[string](b, fmt.Sprintf(`(document.querySelector(%q)||{innerText:"(none)"}).innerText`, selector))
+	text, expression := "", fmt.Sprintf(`(document.querySelector(%q)||{innerText:"(none)"}).innerText`, selector)
+	redistest.Eventually(b.T, patience, func() (known bool) { // a page may load itself again meanwhile
+		text, known = evaluated[string](b, expression)
+		return known
+	}, expression)
+	return text
+}
+
+// evaluated is eval, and false while another page takes the place of this one.
+func evaluated[T any](b *tab, expression string) (v T, known bool) {
+	b.Helper()
+	ctx, stop := context.WithTimeout(b.ctx, patience)
+	defer stop()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil && !loads.MatchString(err.Error()) {
+		b.Fatalf("%.200s: %v", expression, err)
+	}
+	return v, err == nil
 }
 
 // loads matches what Chromium says of an expression in a page that another one takes the place of.
@@ -261,13 +278,8 @@ var loads = regexp.MustCompile(`navigated|xecution context|Cannot find context`)
 func (b *tab) eventually(expression string) {
 	b.Helper()
 	redistest.Eventually(b.T, patience, func() bool {
-		ctx, stop := context.WithTimeout(b.ctx, patience)
-		defer stop()
-		yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
-		if err != nil && !loads.MatchString(err.Error()) {
-			b.Fatalf("%.200s: %v", expression, err)
-		}
-		return err == nil && yes
+		yes, known := evaluated[bool](b, expression)
+		return known && yes
 	}, expression)
 }
 

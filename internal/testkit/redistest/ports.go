@@ -53,8 +53,8 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
-// ClosedAddress returns an address on which nobody listens until the test ends: its port is the one from which
-// a connection of the test comes.
+// ClosedAddress returns an address on which nobody listens until the test ends: its port is the one from
+// which a connection of the test comes.
 func ClosedAddress(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", address(0))

@@ -161,8 +161,8 @@ func TestNftShutsBotsOut(t *testing.T) {
 	server := redistest.StartServer(t)
 	s := startSite(t, server)
 	dir, file, recipe := n.recipe()
+	ban1(t, s.guard, "198.51.100.0/24", time.Hour) // before, since nft says something else of each file
 	f := (&followed{t: t, file: file}).start(environOf(server), recipe.follows...)
-	ban1(t, s.guard, "198.51.100.0/24", time.Hour)
 	f.says("it is tried again\n", 1) // the table is not there yet
 	n.load(filepath.Join(dir, "table"), recipe.conf)
 	f.eventually(func() bool { return n.banned("banned4")["198.51.100.0/24"] }, "a ban of before the table")

@@ -375,7 +375,8 @@ func TestServeWithoutRedis(t *testing.T) {
 	}
 	inside.stop(t)
 
-	away := start(t, []string{"REDIS_URL=redis://" + redistest.ClosedAddress(t)}, "-from", "nginx", "-rules", file,
+	nobody := redistest.ClosedAddress(t)
+	away := start(t, []string{"REDIS_URL=redis://" + nobody}, "-from", "nginx", "-rules", file,
 		"-listen", "unix:"+socket)
 	wantLeft(t, client(socket), 99_999) // by the local limit
 	away.stop(t)
