@@ -40,7 +40,8 @@ func TestLimitsThroughASentinelFailover(t *testing.T) {
 			rdb := redis.NewFailoverClient(opt)
 			closing(t, rdb)
 			fill(t, rdb, 40)
-			e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithRefusalMemory(0))
+			e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithRefusalMemory(0),
+				core.WithDeadline(2*time.Second)) // a busy machine takes its time for a call
 			g := limit.NewSlidingWindow(e, "w", limit.PerHour(10))
 			ann := core.Attempt{Actor: "ann"}
 			for n := range int64(6) {
