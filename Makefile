@@ -111,7 +111,7 @@ fuzz: ## fuzz each fuzz test for 20 seconds
 	done
 
 lint: ## run the linters
-	@$(call in-each,. $(MODULES),$(GOLANGCI_LINT) run ./...)
+	@$(call in-each,. $(MODULES),$(GOLANGCI_LINT) run --allow-serial-runners ./...)
 
 vulnerabilities: ## look for known vulnerabilities in what the modules call (needs vuln.go.dev)
 	@GOVULNCHECK="$(GOVULNCHECK)" .ci/vulnerabilities $(MODULES)
