@@ -18,15 +18,20 @@ const (
 )
 
 func slidingWindowAccepts(l Limit) error {
-	if l.Max > mostOneByOne && l.Resolution == 0 {
-		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
-			"of the window: use WithResolution(1000), or in text %v", l.Max, mostOneByOne, l.WithResolution(1000))
-	}
-	if l.Max > mostByParts {
+	switch parts := min(1000, l.Window.Milliseconds()); {
+	case l.Max > mostByParts:
 		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d by parts, "+
 			"so count in larger units", l.Max, mostByParts)
+	case l.Max <= mostOneByOne || l.Resolution != 0:
+		return nil
+	case parts < 2: // none of them may be shorter than 1 ms
+		return fmt.Errorf("a limit of %d units: a sliding window of 1 ms counts at most %d, so use a longer window",
+			l.Max, mostOneByOne)
+	default:
+		return fmt.Errorf("a limit of %d units: a sliding window counts at most %d one by one, so count by parts "+
+			"of the window: use WithResolution(%d), or in text %v", l.Max, mostOneByOne, parts,
+			l.WithResolution(parts))
 	}
-	return nil
 }
 
 // SlidingWindow is the exact rate limit, and the default choice. It admits at most Max units in any window of
