@@ -324,6 +324,24 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// TestHostsThatNeverMatch: a gateway knows a host in one spelling, so a route by another one would guard nothing.
+func TestHostsThatNeverMatch(t *testing.T) {
+	for pattern, fits := range map[string]bool{
+		"POST shop.example/login": true, "shop.example/": true, "[2001:db8::1]/": true, "/Login": true,
+		"POST \t Shop.example/login": false, "shop.example:443/": false, "shop.example./": false,
+		"[2001:DB8::1]/": false, "[2001:db8:0::1]/": false, "[::1]:80/": false,
+	} {
+		file := []byte(rules(site, byIP) + "routes: {'" + pattern + "': r}\n...\n")
+		_, err := config.Parse("rules.yaml", file, config.ForGateway())
+		if fits && err != nil || !fits && (err == nil || !strings.Contains(err.Error(), "never matches")) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+		if _, err := config.Parse("rules.yaml", file); err != nil {
+			t.Errorf("%s without a gateway: %v", pattern, err)
+		}
+	}
+}
+
 // TestRulesThatAGatewayCannotDecide: what only the application sees is a mistake in lists that routes name.
 //
 // Promise (Gateway): Guards that need the ending, and keys out of bodies, are refused at set-up, with the reason.

@@ -206,7 +206,7 @@ func (g *gateway) asked(r *http.Request, a *answer) (asked *http.Request, lacks 
 		}
 		return values[0]
 	}
-	asked.Host = field(d.host, r.Host)
+	asked.Host = plainHost(field(d.host, r.Host))
 	asked.Method = field(d.method, r.Method)
 	asked.RequestURI = field(d.target, strings.TrimPrefix(r.RequestURI, CheckPath))
 	if lacks == "" && !isToken(asked.Method) {

@@ -96,7 +96,11 @@ func (p *proxy) asks(method, target string, fields ...string) *http.Request {
 
 // ask returns what the client gets: nginx fetches it.
 func (p *proxy) ask(method, target string, fields ...string) *http.Response {
-	r := p.asks(method, target, fields...)
+	return p.do(p.asks(method, target, fields...))
+}
+
+// do returns what the client gets of a question.
+func (p *proxy) do(r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	p.handler.ServeHTTP(w, r)
 	if enclosed := w.Header().Get("Gatehouse-Refusal"); enclosed != "" && w.Code == http.StatusForbidden {

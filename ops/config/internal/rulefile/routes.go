@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -62,6 +63,10 @@ func (d *reader) readRoutes(root *yaml.Node, f *File) {
 	}
 	routed := map[string]bool{}
 	for _, r := range f.Routes {
+		if host := hostOf(r.Pattern); d.program.ForGateway && !isPlainHost(host) {
+			d.mistake(r.at, r.node, "the host %s never matches: write it in lower case, without a port and without a "+
+				"dot at its end", quote(host))
+		}
 		for i, list := range r.Lists {
 			routed[list] = true
 			switch {
@@ -83,6 +88,25 @@ func (d *reader) readRoutes(root *yaml.Node, f *File) {
 			d.checkForGateway(f, r)
 		}
 	}
+}
+
+// hostOf returns the host of a pattern that a ServeMux has accepted, or nothing.
+func hostOf(pattern string) string {
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		pattern = strings.TrimLeft(pattern[i:], " \t")
+	}
+	host, _, _ := strings.Cut(pattern, "/")
+	return host
+}
+
+// isPlainHost reports whether a host is written as the gateway writes that of a request.
+func isPlainHost(host string) bool {
+	inner, isIP := strings.CutPrefix(host, "[")
+	if isIP {
+		addr, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
+		return err == nil && host == "["+addr.String()+"]"
+	}
+	return host == strings.ToLower(host) && !strings.Contains(host, ":") && !strings.HasSuffix(host, ".")
 }
 
 // checkForGateway finds what a rule needs and a gateway does not see: the body of a request, and how it ends.
