@@ -16,17 +16,21 @@ import (
 
 // target is a guard or a tool with its operations.
 type target struct {
-	Name    string   `json:"name"`
-	Kind    string   `json:"kind"`
-	Actions []string `json:"actions"`
-	// Rollout is the rollout of the guard's rule, if any.
-	Rollout *pipeline.Rollout `json:"-"`
-
+	Name       string   `json:"name"`
+	Kind       string   `json:"kind"`
+	Actions    []string `json:"actions"`
 	settings   []kit.Detail
 	guard      named
 	operations []kit.Operation
+	rollouts   []listRollout
 	joins      bool    // a rule of the guard joins IDs with the actor
 	bans       *target // bans actors that are refused too often; or nil
+}
+
+// listRollout is the roll-out of the guard's rule in a list. The name is empty for Options.Rules.
+type listRollout struct {
+	list string
+	*pipeline.Rollout
 }
 
 // named is a guard or a tool.
@@ -38,13 +42,15 @@ type targets []*target
 // targetsOf returns the guards of the options. It panics on guards that have the same name.
 func targetsOf(o Options) targets {
 	var all targets
-	for _, rule := range allRules(o) {
-		t := all.add(rule.Guard)
-		if bans, ok := rule.Bans.(core.Guard); ok {
-			t.bans = all.add(bans)
+	for _, list := range allLists(o) {
+		for _, rule := range list.Rules {
+			t := all.add(rule.Guard)
+			if bans, ok := rule.Bans.(core.Guard); ok {
+				t.bans = all.add(bans)
+			}
+			t.joins = t.joins || rule.ID != nil && !rule.BareID
+			t.addRollout(list.Name, rule.Rollout)
 		}
-		t.joins = t.joins || rule.ID != nil && !rule.BareID
-		t.addRollout(rule.Rollout)
 	}
 	for _, g := range o.Guards {
 		all.add(g)
@@ -54,6 +60,9 @@ func targetsOf(o Options) targets {
 	}
 	if len(all) == 0 {
 		panic("operator: New has nothing to show: set Options.Rules, Options.Guards or Options.Tools")
+	}
+	for _, t := range all {
+		t.operateRollouts()
 	}
 	all.letIn()
 	for _, t := range all {
@@ -121,13 +130,12 @@ func undoAll(ctx context.Context, in kit.Input, all []undoing) (done []pair, err
 	return done, nil
 }
 
-// allRules returns the rules of the options.
-func allRules(o Options) []pipeline.Rule {
-	all := slices.Clone(o.Rules)
-	for _, list := range o.Lists {
-		all = append(all, list.Rules...)
+// allLists returns the lists of the options. Rules is the one without a name.
+func allLists(o Options) []List {
+	if len(o.Rules) == 0 {
+		return o.Lists
 	}
-	return all
+	return append([]List{{"", o.Rules}}, o.Lists...)
 }
 
 // named returns the target of a name, or nil.
@@ -195,17 +203,37 @@ func (all *targets) add(g named) *target {
 	return t
 }
 
-// addRollout makes the target show the rollout of one of its guard's rules.
-func (t *target) addRollout(r *pipeline.Rollout) {
-	if r == nil || r == t.Rollout {
-		return
+// addRollout notes the rollout of a rule of the guard. A rule has one in each list at most.
+func (t *target) addRollout(list string, r *pipeline.Rollout) {
+	i := slices.IndexFunc(t.rollouts, func(other listRollout) bool { return other.list == list })
+	switch {
+	case r == nil:
+	case i < 0:
+		t.rollouts = append(t.rollouts, listRollout{list, r})
+	case t.rollouts[i].Rollout != r:
+		panic(fmt.Sprintf("operator: two rules of the guard %q have different rollouts: use the same one in both, "+
+			"or put the rules into lists of different names", t.Name))
 	}
-	if t.Rollout != nil {
-		panic(fmt.Sprintf("operator: two rules of the guard %q have different rollouts: use the same one in both",
-			t.Name))
+}
+
+// operateRollouts adds the operations of the guard's rollout. If lists have different ones, the operations of
+// each have the name of its list behind theirs.
+func (t *target) operateRollouts() {
+	t.operations = slices.Clip(t.operations)
+	differ := slices.ContainsFunc(t.rollouts, func(r listRollout) bool {
+		return r.Rollout != t.rollouts[0].Rollout
+	})
+	for i, r := range t.rollouts {
+		for _, do := range rolloutOperations(r.Rollout) {
+			switch {
+			case differ && r.list != "":
+				do.Name += "-" + r.list
+			case i > 0 && !differ:
+				continue
+			}
+			t.operations = append(t.operations, do)
+		}
 	}
-	t.Rollout = r
-	t.operations = append(t.operations[:len(t.operations):len(t.operations)], rolloutOperations(r)...)
 }
 
 // name lists the names of the operations. It panics on two operations of the same name.

@@ -31,7 +31,8 @@
 //	POST /{guard}/{action}     changes: reset, unban, restock, ... with the fields as a form or a JSON object
 //
 // A guard's actions are the operations of its [kit.Description]. A rule with a Rollout adds rollout,
-// set-rollout and switch.
+// set-rollout and switch. If the rules of a guard in several of [Options].Lists have different ones, these
+// names end with "-" and that of the list.
 //
 // # Responses
 //

@@ -193,11 +193,7 @@ type ruleShown struct {
 }
 
 func (h *Handler) ruleLists() (all []ruleList) {
-	lists := h.options.Lists
-	if len(h.options.Rules) > 0 {
-		lists = append([]List{{"", h.options.Rules}}, lists...)
-	}
-	for _, l := range lists {
+	for _, l := range allLists(h.options) {
 		shown := ruleList{Name: l.Name}
 		for i := range l.Rules {
 			shown.Rules = append(shown.Rules, h.ruleOf(&l.Rules[i]))

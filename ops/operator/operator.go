@@ -96,8 +96,8 @@ type Event struct {
 
 // New returns the pages of an operator. It panics on options that cannot work: no Authorize, nothing to show,
 // a nil guard or tool, two different guards or tools with the same name, a guard with two operations of the
-// same name, two rules of a guard with different rollouts, or an action in Shown that does not exist, changes
-// something or has wrong fields.
+// same name, two rules of a guard with different rollouts in one list, or an action in Shown that does not
+// exist, changes something or has wrong fields.
 func New(o Options) *Handler {
 	if o.Authorize == nil {
 		panic("operator: New requires Options.Authorize: without it anyone could change anything")

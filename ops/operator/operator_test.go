@@ -483,6 +483,42 @@ func TestOperatorWithoutRedis(t *testing.T) {
 	}
 }
 
+// TestRolloutsOfSeveralLists: a guard that is in several lists has the roll-out of each, by the list's name.
+func TestRolloutsOfSeveralLists(t *testing.T) {
+	g := limit.NewSlidingWindow(core.NewMemory(), "limit", limit.PerHour(2))
+	list := func(name string, r *pipeline.Rollout) operator.List {
+		return operator.List{Name: name, Rules: []pipeline.Rule{{Guard: g, Who: keyfuncs.IP(), Rollout: r}}}
+	}
+	shared, other := pipeline.Shadow(), new(pipeline.Rollout)
+	for want, lists := range map[string][]operator.List{
+		"/rollout": {list("a", shared), list("b", shared), list("c", nil)},
+		"/rollout-a /rollout-b /set-rollout-b /switch-b": {list("a", shared), list("b", other)},
+	} {
+		h := operator.New(operator.Options{Lists: lists,
+			Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "sue", nil }})
+		for action := range strings.FieldsSeq(want) {
+			method, status := http.MethodGet, http.StatusOK
+			if !strings.HasPrefix(action, "/rollout") {
+				method, status = http.MethodPost, http.StatusBadRequest // its fields are missing
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(method, "/ops/limit"+action, nil))
+			if w.Code != status {
+				t.Errorf("%s: %d %s", action, w.Code, w.Body)
+			}
+		}
+	}
+	h := operator.New(operator.Options{Lists: []operator.List{list("a", shared), list("b", other)},
+		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "sue", nil }})
+	fields := strings.NewReader("enabled=50&enforced=5")
+	r := httptest.NewRequest(http.MethodPost, "/ops/limit/set-rollout-b", fields)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if other.Report().Enforced != 5 || shared.Report().Enforced != 0 {
+		t.Errorf("%+v, %+v", shared.Report(), other.Report())
+	}
+}
+
 func TestOperatorSetUpMistakes(t *testing.T) {
 	gate, other := core.NewMemory(), core.NewMemory()
 	limit, twin := limit.NewSlidingWindow(gate, "limit", limit.PerHour(2)),

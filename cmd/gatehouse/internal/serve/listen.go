@@ -150,12 +150,20 @@ func (s *server) newPages(live *config.Live) (*pages, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", s.metrics.write)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		operator.New(operator.Options{Rules: live.Set().AllRules(), Figures: s.figures,
+		operator.New(operator.Options{Lists: listsOf(live.Set()), Figures: s.figures,
 			Authorize: func(r *keyfuncs.Request, _ operator.Action) (string, error) {
 				return "somebody at " + r.RemoteAddr, nil
 			}}).ServeHTTP(w, r)
 	})
 	return &pages{Server: s.newHTTP(onlyHere(mux))}, nil
+}
+
+// listsOf returns the lists of rules that are in force.
+func listsOf(set *config.Set) (all []operator.List) {
+	for _, name := range set.Config().Lists() {
+		all = append(all, operator.List{Name: name, Rules: set.Rules(name)})
+	}
+	return all
 }
 
 // servePages serves the pages, unless they are served or no flag names their address. [syscall.EADDRINUSE]

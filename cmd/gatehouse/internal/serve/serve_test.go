@@ -494,3 +494,37 @@ func TestServeChecksItsFile(t *testing.T) {
 	}
 	check(bad, "-embedded").Want(t, 2, "", "(gatehouse serve -check shows all of 4 mistakes)")
 }
+
+// TestPagesOfAGuardWithTwoRollouts: two lists of rules have the same guard, and each a roll-out of its own. Each
+// request of the operator's pages panicked.
+func TestPagesOfAGuardWithTwoRollouts(t *testing.T) {
+	dir, file := folder(t)
+	text := strings.Replace(rules, "routes:\n", `  other:
+    - {guard: site, who: ip, rollout: {enforced: 0}}
+routes:
+  /other: other
+`, 1)
+	text = strings.Replace(text, "who: ip}", "who: ip, rollout: {enforced: 100}}", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, nil, "-from", "nginx", "-rules", file, "-listen", "unix:"+filepath.Join(dir, "a"), "-embedded",
+		"-operator", "127.0.0.1:0")
+	pages := regexp.MustCompile(`url=(http://127[^ \n]+)`).FindStringSubmatch(r.errs.String())
+	if pages == nil {
+		t.Fatal(r.errs.String())
+	}
+	for path, want := range map[string]string{"": `"site"`, "site/rollout-other": `"enforced":0`,
+		"site/rollout-site": `"enforced":100`} {
+		resp, err := http.Get(pages[1] + path)
+		if err != nil {
+			t.Fatalf("%v: %s", err, r.errs.String())
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	r.stop(t)
+}
