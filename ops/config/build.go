@@ -258,7 +258,7 @@ func (s *Set) Pipeline(list string) *pipeline.Pipeline {
 	return s.pipelines[list]
 }
 
-// AllRules returns the rules of all lists, such as for operator.Options.
+// AllRules returns the rules of all lists.
 func (s *Set) AllRules() []pipeline.Rule {
 	var all []pipeline.Rule
 	for _, list := range s.config.file.Rules {
