@@ -19,6 +19,7 @@ type Set struct {
 	rollouts  map[string]*madeRollout
 	lists     map[string][]pipeline.Rule
 	pipelines map[string]*pipeline.Pipeline
+	bound     map[[2]string]bool // the kinds and names of parts that operators decide about
 }
 
 // madeGuard is a guard and its definition.
@@ -48,7 +49,8 @@ func (c *Config) build(gate *core.Engine, before *Set) (*Set, error) {
 		before = new(Set)
 	}
 	s := &Set{config: c, guards: map[string]*madeGuard{}, rollouts: map[string]*madeRollout{},
-		lists: map[string][]pipeline.Rule{}, pipelines: map[string]*pipeline.Pipeline{}}
+		lists: map[string][]pipeline.Rule{}, pipelines: map[string]*pipeline.Pipeline{},
+		bound: map[[2]string]bool{}}
 	b := &builder{set: s, before: before, gate: gate}
 	for _, g := range c.file.Guards {
 		b.guard(g)
@@ -114,7 +116,14 @@ func (b *builder) list(list rulefile.Named[[]*rulefile.Rule]) {
 		}
 		rules = append(rules, rule)
 	}
-	err := rulefile.Caught(func() { b.set.pipelines[list.Name] = pipeline.New(rules...) })
+	err := rulefile.Caught(func() {
+		for i := range rules {
+			for _, adjust := range b.set.config.program.adjust {
+				adjust(list.Name, &rules[i])
+			}
+		}
+		b.set.pipelines[list.Name] = pipeline.New(rules...)
+	})
 	if err != nil {
 		b.mistakes = append(b.mistakes, list.Mistake(b.set.config.name, err.Error()))
 		return
@@ -146,9 +155,6 @@ func (b *builder) rule(list string, spec *rulefile.Rule) (pipeline.Rule, bool) {
 	rule.Deny, rule.Allow = c.file.Lists[spec.Deny], c.file.Lists[spec.Allow]
 	if spec.Rollout != nil {
 		rule.Rollout = b.rollout(list+" "+spec.Guard, spec.Rollout)
-	}
-	for _, adjust := range c.program.adjust {
-		adjust(list, &rule)
 	}
 	return rule, true
 }
@@ -188,24 +194,28 @@ func (b *builder) commit() {
 	}
 }
 
-// rebind lets operators decide about the new parts of the set, in place of those of the set before. It logs
-// a name that the program has bound itself.
+// rebind lets operators decide about the parts of the set, in place of those of the set before. It logs a
+// name that the program has bound itself, and leaves it to the program.
 func rebind[T comparable](b *builder, desk *control.Desk, kind string, of func(*Set) map[string]T,
 	bind func(string, T),
 ) {
 	before, now := of(b.before), of(b.set)
 	for name, t := range before {
-		if now[name] != t {
+		if now[name] != t && b.before.bound[[2]string{kind, name}] {
 			desk.Release(kind, name)
 		}
 	}
 	for name, t := range now {
-		if before[name] == t {
+		is := [2]string{kind, name}
+		if before[name] == t && b.before.bound[is] {
+			b.set.bound[is] = true
 			continue
 		}
 		if err := rulefile.Caught(func() { bind(name, t) }); err != nil {
 			b.gate.Logger().Error("gatehouse: operators cannot decide about a thing of the file", "err", err)
+			continue
 		}
+		b.set.bound[is] = true
 	}
 }
 

@@ -58,7 +58,7 @@ func ExampleLive_Set() {
 	path := filepath.Join(folder, "rules.yaml")
 	write := func(guard string) {
 		file := "guards:\n  " + guard + ": {sliding_window: {limits: 100/min}}\n" +
-			"rules:\n  site: [{guard: " + guard + ", who: ip}]\n...\n"
+			"rules:\n  all: [{guard: " + guard + ", who: ip}]\n...\n"
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 			log.Fatal(err)
 		}
@@ -76,7 +76,10 @@ func ExampleLive_Set() {
 	staff := func(*keyfuncs.Request, operator.Action) (string, error) { return "sam", nil }
 
 	ops := func(w http.ResponseWriter, r *http.Request) {
-		options := operator.Options{Rules: live.Set().AllRules(), Authorize: staff}
+		options, set := operator.Options{Authorize: staff}, live.Set()
+		for _, name := range set.Config().Lists() {
+			options.Lists = append(options.Lists, operator.List{Name: name, Rules: set.Rules(name)})
+		}
 		operator.New(options).ServeHTTP(w, r)
 	}
 	mux.Handle("/ops/", login(http.HandlerFunc(ops)))

@@ -24,12 +24,11 @@ type Live struct {
 	set     atomic.Pointer[Set]
 	state   atomic.Pointer[State]
 
-	mu      sync.Mutex // held while the file is read and built
+	mu      sync.Mutex // held while the file is read and built, so that no reload overtakes a later one
 	seen    [sha256.Size]byte
 	lastErr string              // of a file that could not be read
 	mounted map[string]struct{} // names of lists that sources have
-
-	looked [sha256.Size]byte // of the file when follow looked at it last
+	looked  [sha256.Size]byte   // of the file when follow looked at it last
 }
 
 // Watch loads a file, makes its guards and rules on an engine, and follows the file until ctx ends. It
@@ -81,6 +80,8 @@ func (l *Live) follow(ctx context.Context) {
 // look reloads a file that has changed and stands still: two looks in a row have read the same. A file that
 // is written in place is half written for a while, and half a file may be a valid one.
 func (l *Live) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	data, err := rulefile.ReadFile(l.path)
 	sum := sha256.Sum256(data)
 	if err == nil && sum != l.looked {
@@ -91,11 +92,14 @@ func (l *Live) look() {
 }
 
 // Reload reads the file now, such as on SIGHUP, and returns why it is not in force, or nil.
-func (l *Live) Reload() error { return l.reload(rulefile.ReadFile(l.path)) }
-
-func (l *Live) reload(data []byte, err error) error {
+func (l *Live) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.reload(rulefile.ReadFile(l.path))
+}
+
+// reload brings what was read into force. The caller holds mu.
+func (l *Live) reload(data []byte, err error) error {
 	if err != nil {
 		if l.lastErr != err.Error() {
 			l.lastErr = err.Error()
@@ -173,9 +177,13 @@ func (l *Live) failed(err error) {
 	l.tell(&state)
 }
 
+// tell calls the program's function. The file is followed on if that panics.
 func (l *Live) tell(s *State) {
-	if l.options.notify != nil {
-		l.options.notify(*s)
+	if l.options.notify == nil {
+		return
+	}
+	if err := rulefile.Caught(func() { l.options.notify(*s) }); err != nil {
+		l.gate.Logger().Error("gatehouse: the function of config.WithNotify has panicked", "err", err)
 	}
 }
 

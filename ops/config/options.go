@@ -66,7 +66,7 @@ func WithGuards(guards ...core.Guard) Option {
 func WithDesk(desk *control.Desk) Option { return func(o *options) { o.desk = desk } }
 
 // WithAdjust calls a function for each rule that was made out of a file, with the name of its list. It may
-// set what files cannot have: Texts, Answer, Defer.
+// set what files cannot have: Texts, Answer, Defer. If it panics, the file is a bad one.
 func WithAdjust(f func(list string, rule *pipeline.Rule)) Option {
 	return func(o *options) { o.adjust = append(o.adjust, f) }
 }
@@ -91,7 +91,7 @@ func WithInterval(d time.Duration) Option {
 // WithNotify calls a function after each change of the file that [Watch] or [Live.Reload] has seen, whether
 // the file was good or bad. Calls never overlap, and the next change waits for the end of a call. The first
 // one may come before Watch has returned, so take the guards from [State], not from Live. The function must
-// not call [Live.Reload] or [Live.Source], which would wait for it.
+// not call [Live.Reload] or [Live.Source], which would wait for it. If it panics, the logger is told.
 func WithNotify(f func(State)) Option {
 	return func(o *options) { o.notify = f }
 }
