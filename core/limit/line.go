@@ -133,28 +133,46 @@ func (s *lines) enter(tag string, a *core.Attempt, w *waiter) (n *line, alone bo
 
 // askAlone asks about the only waiter of a line, and reports whether that is answered then.
 func (s *lines) askAlone(n *line, w *waiter) (answered bool) {
+	defer func() { // also if the application's function ends the goroutine
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if answered = w.over; !answered {
+			w.ready = make(chan struct{})
+		}
+		if n.first == nil {
+			s.gone(n)
+			n.release()
+		} else {
+			s.serveSoon(n)
+		}
+	}()
 	s.ask(n, []*waiter{w})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if answered = w.over; !answered {
-		w.ready = make(chan struct{})
-	}
-	if n.first == nil {
-		s.gone(n)
-		n.release()
-	} else {
-		s.serveSoon(n)
-	}
 	return answered
 }
 
 // serveSoon starts the goroutine of a line. The caller holds the lock.
 func (s *lines) serveSoon(n *line) {
 	n.served, n.wake = true, make(chan struct{}, 1)
-	go func() {
-		defer n.release()
-		s.serve(n)
+	go s.serveAll(n)
+}
+
+// serveAll serves a line until nobody is left, also if the application's function ends the goroutine.
+func (s *lines) serveAll(n *line) {
+	defer func() {
+		if s.has(n) {
+			go s.serveAll(n)
+			return
+		}
+		n.release()
 	}()
+	s.serve(n)
+}
+
+// has reports whether a line has waiters, or was not seen to have none.
+func (s *lines) has(n *line) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byTag[n.tag] == n
 }
 
 // gone removes a line without waiters. The caller holds the lock.
@@ -244,12 +262,20 @@ func (s *lines) next(n *line) (asked []*waiter, pause time.Duration) {
 
 // ask asks for the units of waiters together, and answers them.
 func (s *lines) ask(n *line, asked []*waiter) {
+	ended := true
+	defer func() {
+		if ended {
+			s.hear(n, asked, len(asked), &core.Decision{}, errExited)
+		}
+	}()
 	ctx := context.WithoutCancel(asked[0].ctx)
 	if wait := s.othersTurn(ctx, n, asked[0]); wait > 0 {
 		s.postpone(n, asked, wait)
+		ended = false
 		return
 	}
 	same, d, err := s.decideFor(ctx, n, asked)
+	ended = false
 	s.takeTurn(ctx, n, s.hear(n, asked, same, &d, err))
 }
 
@@ -342,7 +368,11 @@ func (s *lines) share(n *line, all *core.Decision, asked []*waiter) {
 }
 
 // errPanicked is wrapped by the error of waiters about whom somebody panicked when they were asked about.
-var errPanicked = errors.New("panic")
+// errExited is the same for runtime.Goexit.
+var (
+	errPanicked = errors.New("panic")
+	errExited   = errors.New("the goroutine that asked was ended")
+)
 
 // fail answers those who were asked about. When Redis has not answered, it answers all: nobody waits behind
 // the timeouts of others.
@@ -350,7 +380,7 @@ func (n *line) fail(asked []*waiter, d *core.Decision, err error) {
 	for _, w := range asked {
 		w.answered(n, d, err)
 	}
-	if !errors.Is(err, errLimits) && !errors.Is(err, errPanicked) {
+	if !errors.Is(err, errLimits) && !errors.Is(err, errPanicked) && !errors.Is(err, errExited) {
 		for n.first != nil {
 			n.first.answered(n, d, err)
 		}
