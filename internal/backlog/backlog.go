@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +77,7 @@ type holding struct {
 
 // Job is something to repeat until it is done or its time is over.
 type Job struct {
-	// Try does it. Any error is repeated, but for a panic and for a client that was closed.
+	// Try does it. Any error is repeated, but for a panic, runtime.Goexit, and a client that was closed.
 	Try func(ctx context.Context) error
 	// Lost is told that it was given up.
 	Lost func(err error)
@@ -230,47 +231,68 @@ func (b *backlog) run(key any, l *lane) {
 
 // try runs a job once, and queues it again if it must be repeated.
 func (b *backlog) try(l *lane, j *Job) {
-	again := !j.attempt()
-	if !again {
-		if !j.Early {
-			b.places.Add(-1)
-		}
-		if j.Done != nil {
-			j.Done()
-		}
-	}
-	b.mu.Lock()
-	l.running--
-	if again {
-		heap.Push(&l.jobs, j)
-	}
-	b.mu.Unlock()
-	l.awake()
-	if !again {
-		background.End()
-	}
+	err := errExited // by runtime.Goexit, unless the job returns or panics
+	defer func() { b.tried(l, j, err) }()
+	err = j.call()
 }
 
-// attempt runs the job and reports whether it is over.
-func (j *Job) attempt() (over bool) {
-	err := j.call()
+// tried ends a try, also if an observer that is told of it ends the goroutine.
+func (b *backlog) tried(l *lane, j *Job, err error) {
+	again := false
+	defer func() {
+		if !again {
+			if !j.Early {
+				b.places.Add(-1)
+			}
+			if j.Done != nil {
+				j.Done()
+			}
+			defer background.End()
+		}
+		b.mu.Lock()
+		l.running--
+		if again {
+			heap.Push(&l.jobs, j)
+		}
+		b.mu.Unlock()
+		l.awake()
+	}()
+	again = !j.over(err)
+}
+
+// over reports whether the job is over after a try that returned err.
+func (j *Job) over(err error) bool {
 	switch {
 	case err == nil || j.Once:
 		return true
-	case errors.Is(err, redis.ErrClosed) || errors.Is(err, errPanicked):
-		j.Lost(err)
+	case errors.Is(err, redis.ErrClosed) || errors.Is(err, errPanicked) || errors.Is(err, errExited):
+		j.lose(err)
 		return true
 	}
 	j.pause = min(max(2*j.pause, FirstPause), pauseLongest)
 	if j.Due = time.Now().Add(j.pause); !j.Due.Before(j.Until) {
-		j.Lost(err)
+		j.lose(err)
 		return true
 	}
 	return false
 }
 
-// errPanicked marks a panic, as of an application's own guard, which must not end the process.
-var errPanicked = errors.New("panic")
+// A panic or an exit, as of an application's own guard, must not end the process, and is not repeated.
+var (
+	errPanicked = errors.New("panic")
+	errExited   = errors.New("it ended its goroutine")
+)
+
+// lose tells that the job was given up. An observer that panics then does not end the process either.
+func (j *Job) lose(err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			slog.Error("gatehouse: an observer panicked when it was told of a settlement that was given up",
+				"panic", value, "err", err)
+		}
+	}()
+	j.Lost(err)
+}
 
 func (j *Job) call() (err error) {
 	defer func() {
