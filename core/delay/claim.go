@@ -289,21 +289,22 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 // bytes. Nack returns [ErrLost] as Ack does. It also does if its first reply was lost and the task was
 // claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
-	return q.nack(ctx, t, reason, failed{in: in, tries: q.options.MaxTries})
+	return q.nack(ctx, t, failed{reason: reason, in: in, tries: q.options.MaxTries})
 }
 
 // failed says what becomes of a task whose try has failed.
 type failed struct {
+	reason string        // for operators
 	in     time.Duration // until it is due again
 	tries  int           // allowed; 0: it is dead at once
 	unused bool          // this try does not count
 }
 
-func (q *Queue) nack(ctx context.Context, t Task, reason string, f failed) error {
+func (q *Queue) nack(ctx context.Context, t Task, f failed) error {
 	died := false
 	err := q.Call(ctx, "nack", about(t.ID), func() error {
 		value, err := q.run(ctx, nackScript, q.slotOf(t.ID), nil, script.EncodeUpTo(script.MaxRecord, t.ID),
-			t.token(), shortened(reason), max(f.in, 0).Milliseconds(), f.tries, kit.FlagOf(f.unused),
+			t.token(), shortened(f.reason), max(f.in, 0).Milliseconds(), f.tries, kit.FlagOf(f.unused),
 			q.options.deadKeep().Milliseconds())
 		if err != nil {
 			return err

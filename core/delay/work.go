@@ -116,11 +116,12 @@ func Work(
 		defer close(beats)
 		w.beat(beating)
 	}()
+	defer func() { // also if an observer panics
+		stopBeating()
+		<-beats
+	}()
 	w.claimAll(ctx)
-	err := w.stop()
-	stopBeating()
-	<-beats
-	return err
+	return w.stop()
 }
 
 // worker is one call of Work.
@@ -194,12 +195,7 @@ func (w *worker) claimAll(ctx context.Context) {
 		if free == 0 {
 			return
 		}
-		// A claim under way ends, so that its tasks do not wait for their leases to end.
-		got, err := w.q.claim(context.WithoutCancel(ctx), free, w.options.Lease, false)
-		for _, t := range got.tasks {
-			w.start(ctx, t)
-		}
-		w.crew.change(func() { w.crew.busy-- })
+		got, err := w.claimSome(ctx, free)
 		suspect := got.slot >= 0 && w.runApart(ctx, got.slot)
 		if len(got.tasks) > 0 || suspect {
 			idle = pollFirst
@@ -217,6 +213,17 @@ func (w *worker) claimAll(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// claimSome claims up to n tasks, and starts their handlers. A claim under way ends, so that its tasks do not
+// wait for their leases to end.
+func (w *worker) claimSome(ctx context.Context, n int) (claimed, error) {
+	defer w.crew.change(func() { w.crew.busy-- })
+	got, err := w.q.claim(context.WithoutCancel(ctx), n, w.options.Lease, false)
+	for _, t := range got.tasks {
+		w.start(ctx, t)
+	}
+	return got, err
 }
 
 // room waits until other handlers can run, and returns how many: 0 when the context has ended. The claim that
@@ -274,7 +281,6 @@ func (w *worker) run(r *run) {
 			err = w.panicked(r, value)
 		}
 		w.finish(r, err)
-		w.end(r)
 	}()
 	err = w.handler(r.ctx, r.task)
 }
@@ -294,12 +300,45 @@ func (w *worker) panicked(r *run, value any) error {
 	return err
 }
 
-// finish tells the queue how a run has ended, until Redis has answered or the lease is over.
+// finish ends a run. It tells the queue how the handler has ended, also if Backoff or the text of an error
+// panics or ends the goroutine.
 func (w *worker) finish(r *run, ended error) {
+	defer w.end(r)
+	f := failed{in: fullJitter(r.task.Try), tries: w.q.options.MaxTries, reason: "the error has no text"}
+	defer func() { w.tellAll(r, ended == nil, f) }()
+	if ended != nil {
+		w.judge(r, ended, &f)
+	}
+}
+
+// judge says what becomes of a task whose handler has failed.
+func (w *worker) judge(r *run, ended error, f *failed) {
+	defer func() {
+		if value := recover(); value != nil {
+			_ = w.panicked(r, value) // reported; the task waits as without a Backoff
+		}
+	}()
+	f.reason = fmt.Sprint(ended) // also of an error that panics, as one that is a nil pointer
+	var later *laterError
+	switch {
+	case errors.As(ended, new(*deadError)):
+		f.tries = 0
+	case errors.As(ended, &later):
+		f.in, f.unused = max(later.in, time.Millisecond), true
+		return
+	case errors.Is(context.Cause(r.ctx), ErrStopped):
+		f.in, f.unused = 0, true
+		return
+	}
+	f.in = w.options.Backoff(r.task.Try)
+}
+
+// tellAll tells the queue how a run has ended, until Redis has answered or the lease is over.
+func (w *worker) tellAll(r *run, done bool, f failed) {
 	ctx := context.WithoutCancel(r.ctx)
 	for pause := tellFirst; ; pause = min(2*pause, tellMax) {
 		over := r.lost.Err() != nil
-		err := w.tell(ctx, r, ended)
+		err := w.tell(ctx, r, done, f)
 		if err == nil || over || errors.Is(err, ErrLost) || errors.Is(err, core.ErrInvalid) {
 			return // observed
 		}
@@ -310,25 +349,13 @@ func (w *worker) finish(r *run, ended error) {
 	}
 }
 
-func (w *worker) tell(ctx context.Context, r *run, ended error) error {
-	if ended == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return w.q.Ack(ctx, r.task, r.result)
+func (w *worker) tell(ctx context.Context, r *run, done bool, f failed) error {
+	if !done {
+		return w.q.nack(ctx, r.task, f)
 	}
-	f := failed{tries: w.q.options.MaxTries}
-	var later *laterError
-	switch {
-	case errors.As(ended, new(*deadError)):
-		f.tries, f.in = 0, w.options.Backoff(r.task.Try)
-	case errors.As(ended, &later):
-		f.in, f.unused = max(later.in, time.Millisecond), true
-	case errors.Is(context.Cause(r.ctx), ErrStopped):
-		f.unused = true
-	default:
-		f.in = w.options.Backoff(r.task.Try)
-	}
-	return w.q.nack(ctx, r.task, ended.Error(), f)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return w.q.Ack(ctx, r.task, r.result)
 }
 
 // beat renews the leases of the running tasks until the context ends: a third of the lease after the last

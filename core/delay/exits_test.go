@@ -1,0 +1,98 @@
+package delay_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/core/delay"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+)
+
+// paperError is an error whose text cannot be read of a nil pointer.
+type paperError struct{ printer string }
+
+func (e *paperError) Error() string { return e.printer + " has no paper" }
+
+// TestFunctionsOfTheApplicationThatDoNotReturn: an error without a text, and a Backoff that panics or ends
+// the goroutine, end no process. The handler's place is free again, and the lease is not renewed any more.
+func TestFunctionsOfTheApplicationThatDoNotReturn(t *testing.T) {
+	for how, backoff := range map[string]func(int) time.Duration{
+		"an error without a text": soon,
+		"a Backoff that panics":   func(int) time.Duration { panic("of the application") },
+		"a Backoff that exits":    func(int) time.Duration { runtime.Goexit(); return 0 },
+	} {
+		t.Run(how, func(t *testing.T) {
+			q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks",
+				delay.Options{MaxTries: 2, Lease: time.Second})
+			var tries atomic.Int64
+			stop := working(t, q, delay.WorkOptions{Concurrency: 1, Backoff: backoff},
+				func(_ context.Context, task delay.Task) error {
+					switch {
+					case task.ID == "fine":
+						return nil
+					case how == "an error without a text":
+						tries.Add(1)
+						return (*paperError)(nil)
+					}
+					tries.Add(1)
+					return errors.New("no paper")
+				})
+			schedule(t, q, "fails", time.Time{})
+			eventually(t, q, "fails", delay.Dead)
+			if n := tries.Load(); n != 2 {
+				t.Errorf("%d tries, want 2", n)
+			}
+			schedule(t, q, "fine", time.Time{})
+			eventually(t, q, "fine", delay.Done)
+			wantErr(t, stop(), nil)
+		})
+	}
+}
+
+// unobservant is an observer that panics at a claim, once it may.
+type unobservant struct{ panics atomic.Bool }
+
+func (u *unobservant) Observe(_ context.Context, e core.Event) {
+	if e.Op == "claim" && u.panics.Load() {
+		panic("of an observer")
+	}
+}
+
+// TestAnObserverThatPanicsEndsWork, and the leases of its tasks are not renewed for ever. Work may be called
+// again.
+func TestAnObserverThatPanicsEndsWork(t *testing.T) {
+	var observer unobservant
+	q := delay.New(guardtest.NewEngine(redistest.Single(t), core.WithObserver(&observer)), "tasks",
+		delay.Options{Lease: time.Second})
+	lost := make(chan error, 1)
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_ = delay.Work(t.Context(), q, func(ctx context.Context, _ delay.Task) error {
+			observer.panics.Store(true)
+			<-ctx.Done()
+			observer.panics.Store(false)
+			lost <- context.Cause(ctx)
+			return nil
+		}, delay.WorkOptions{})
+	}()
+	schedule(t, q, "long", time.Time{})
+	if value := <-panicked; value != "of an observer" {
+		t.Errorf("%v: the panic is lost", value)
+	}
+	select {
+	case err := <-lost:
+		wantErr(t, err, delay.ErrLost)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the lease is renewed, but nobody works any more")
+	}
+	stop := working(t, q, delay.WorkOptions{}, func(context.Context, delay.Task) error { return nil })
+	eventually(t, q, "long", delay.Done)
+	wantErr(t, stop(), nil)
+}
