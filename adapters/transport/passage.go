@@ -31,11 +31,12 @@ type passage struct {
 // claim is what the guard of a rule took for a request.
 type claim struct {
 	rule     *mounted
+	account  string // for which the partner may ask for a pause
 	decision core.Decision
 	place    core.Place
 	spent    int64
 	told     bool
-	over     bool // it is being settled
+	over     bool // it is being settled, or nothing was taken
 }
 
 type passageKey struct{}
@@ -72,9 +73,10 @@ func (c *claim) spend(units int64) {
 	c.spent, c.told = min(c.spent+min(units, core.MaxAmount), core.MaxAmount), true
 }
 
-// send sends the request.
-func (p *passage) send(base http.RoundTripper, r *http.Request) (resp *http.Response, err error) {
-	ctx := p.hold()
+// send sends the request, with the context of hold.
+func (p *passage) send(
+	ctx context.Context, base http.RoundTripper, r *http.Request,
+) (resp *http.Response, err error) {
 	p.trace.GetConn = func(string) { p.traced.Store(true) }
 	p.trace.WroteHeaders = func() { p.wrote.Store(true) }
 	returned := false
@@ -115,7 +117,7 @@ func (p *passage) send(base http.RoundTripper, r *http.Request) (resp *http.Resp
 func (p *passage) hold() context.Context {
 	ctx := context.Context(p)
 	for i := range p.claims {
-		if c := &p.claims[i]; c.rule.holder != nil {
+		if c := &p.claims[i]; c.rule.holder != nil && !c.over {
 			held, stop := c.rule.holder.Hold(ctx, c.decision)
 			ctx, p.stops = held, append(p.stops, stop)
 		}
@@ -137,11 +139,23 @@ func (c *claim) hear(ctx context.Context, resp *http.Response) {
 
 // end settles the claims, each once.
 func (p *passage) end(sent bool) {
-	for i := range p.claims {
+	defer func() {
+		for _, stop := range p.stops {
+			stop()
+		}
+	}()
+	p.endFrom(0, sent)
+}
+
+// endFrom settles the claims from i on, also if a guard of the application panics.
+func (p *passage) endFrom(i int, sent bool) {
+	defer func() {
+		if i < len(p.claims) {
+			p.endFrom(i+1, sent)
+		}
+	}()
+	for ; i < len(p.claims); i++ {
 		p.settle(&p.claims[i], sent)
-	}
-	for _, stop := range p.stops {
-		stop()
 	}
 }
 
@@ -170,6 +184,7 @@ func (p *passage) settle(c *claim, sent bool) {
 	case sent:
 		end = core.Commit
 	}
+	defer c.place.Free() // if the guard panics
 	c.place.Settle(p, c.rule.Guard, c.decision, end)
 }
 

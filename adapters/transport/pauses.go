@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 // pauses are what partners have asked for: for how long nothing is sent. A pause is a ban of the account, so
 // that other processes know of it within a second, and operators can end it.
 type pauses struct {
-	most time.Duration
 	bans *bans.Guard // nil: they hold in this process
 	here *bounded.Map[string, time.Time]
 }
@@ -25,10 +25,7 @@ type pauses struct {
 const mostPaused = 1 << 12
 
 func newPauses(r *Rule) *pauses {
-	s := &pauses{most: r.MaxPause, bans: r.Pauses, here: bounded.New[string, time.Time](mostPaused)}
-	if s.most == 0 {
-		s.most = DefaultMaxPause
-	}
+	s := &pauses{bans: r.Pauses, here: bounded.New[string, time.Time](mostPaused)}
 	if e := engineOf(r.Guard); s.bans == nil && e != nil && e.HasRedis() {
 		name := r.Guard.Name() + ".pauses"
 		defer func() {
@@ -60,9 +57,9 @@ func accountOf(a *core.Attempt) string {
 
 // wait waits for the end of a pause, or returns the error of a request that cannot wait so long. ctx ends
 // with the rule's Most. of is the context of the request.
-func (s *pauses) wait(ctx, of context.Context, m *mounted, a *core.Attempt) error {
+func (s *pauses) wait(ctx, of context.Context, m *mounted, a *core.Attempt, account string) error {
 	for {
-		left := s.left(of, a)
+		left := s.left(of, account)
 		if left <= 0 {
 			return nil
 		}
@@ -86,8 +83,7 @@ func (s *pauses) wait(ctx, of context.Context, m *mounted, a *core.Attempt) erro
 }
 
 // left returns how long the pause of an account still lasts.
-func (s *pauses) left(ctx context.Context, a *core.Attempt) time.Duration {
-	account := accountOf(a)
+func (s *pauses) left(ctx context.Context, account string) time.Duration {
 	here := s.leftHere(account)
 	if s.bans == nil {
 		return here
@@ -120,26 +116,25 @@ func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
 	if pause <= 0 && err == nil {
 		return
 	}
-	if pause > s.most {
+	if most := cmp.Or(c.rule.MaxPause, DefaultMaxPause); pause > most {
 		err = errors.Join(err, fmt.Errorf("%w: a pause of %v is longer than MaxPause", errWord, pause))
-		pause = s.most
+		pause = most
 	}
 	if e := engineOf(c.rule.Guard); e != nil {
 		d := core.Decision{Guard: c.rule.Guard.Name(), Attempt: c.decision.Attempt, RetryAfter: pause}
 		e.Observe(ctx, core.Event{Guard: d.Guard, Op: "pause", Decision: d, Err: err})
 	}
-	account := accountOf(&c.decision.Attempt)
 	if pause = pause.Truncate(time.Millisecond); pause <= 0 {
 		return
 	}
-	until, news := s.lengthen(account, pause)
+	until, news := s.lengthen(c.account, pause)
 	if !news || s.bans == nil {
 		return
 	}
 	s.bans.Later(func(ctx context.Context) {
 		left := time.Until(until) // Redis may have had others to answer
-		if left > 0 && s.bans.BanAtLeast(ctx, core.Attempt{Actor: account}, left+time.Millisecond-1) == nil {
-			s.forget(account, until) // from now on the ban decides, which an operator may end
+		if left > 0 && s.bans.BanAtLeast(ctx, core.Attempt{Actor: c.account}, left+time.Millisecond-1) == nil {
+			s.forget(c.account, until) // from now on the ban decides, which an operator may end
 		}
 	})
 }

@@ -65,7 +65,11 @@ func mount(rules []Rule) []*mounted {
 	if len(rules) == 0 {
 		panic("transport: New without a rule: pass at least one, or use the base transport itself")
 	}
-	all, paused := make([]*mounted, len(rules)), map[core.Guard]*pauses{}
+	type kept struct { // rules of one guard share its pauses, unless they keep them elsewhere
+		of core.Guard
+		in *bans.Guard
+	}
+	all, paused := make([]*mounted, len(rules)), map[kept]*pauses{}
 	for i, r := range rules {
 		switch {
 		case r.Guard == nil:
@@ -93,10 +97,11 @@ func mount(rules []Rule) []*mounted {
 				"decide inside the process: use FailClosed or FailOpen", r.Guard.Name()))
 		}
 		if r.MaxPause >= 0 {
-			if paused[r.Guard] == nil {
-				paused[r.Guard] = newPauses(&m.Rule)
+			where := kept{r.Guard, r.Pauses}
+			if paused[where] == nil {
+				paused[where] = newPauses(&m.Rule)
 			}
-			m.pauses = paused[r.Guard]
+			m.pauses = paused[where]
 		}
 		all[i] = m
 	}

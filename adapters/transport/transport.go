@@ -87,8 +87,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := context.Cause(r.Context()); err != nil {
 		return nil, err
 	}
+	ctx := p.hold()
 	sent = true // the base closes the body
-	return p.send(t.base, r)
+	return p.send(ctx, t.base, r)
 }
 
 // ask asks the guard of a rule, or its policy for outages.
@@ -103,12 +104,14 @@ func (p *passage) ask(m *mounted, r *keyfuncs.Request) error {
 		defer within.stop()
 		ctx = within
 	}
+	account := ""
 	if m.pauses != nil {
-		if err := m.pauses.wait(ctx, r.Context(), m, &a); err != nil {
+		account = accountOf(&a)
+		if err := m.pauses.wait(ctx, r.Context(), m, &a, account); err != nil {
 			return err
 		}
 	}
-	p.claims = append(p.claims, claim{rule: m})
+	p.claims = append(p.claims, claim{rule: m, account: account})
 	c := &p.claims[len(p.claims)-1]
 	if !m.traits.KeepsOnFailure {
 		err = c.place.Take()
@@ -132,6 +135,9 @@ func (p *passage) ask(m *mounted, r *keyfuncs.Request) error {
 		r.Context().Err() != nil:
 		return fmt.Errorf("transport: %w", err)
 	}
+	// It passes undecided. Its answer has the partner's word all the same.
+	p.claims = append(p.claims,
+		claim{rule: m, account: account, decision: core.Decision{Attempt: a}, over: true})
 	return nil
 }
 
