@@ -123,20 +123,18 @@ func doingOf(ctx context.Context) *doing {
 }
 
 func (one *doing) do(ctx context.Context, work func(ctx context.Context) error) error {
-	held := ctx
-	if holder, ok := one.guard.(interface {
-		Hold(ctx context.Context, d Decision) (held context.Context, stop context.CancelFunc)
-	}); ok {
-		var stop context.CancelFunc
-		held, stop = holder.Hold(ctx, one.decision)
-		defer stop()
-	}
-	returned := false
+	held, stop, returned := ctx, context.CancelFunc(func() {}), false
 	defer func() {
-		if !returned { // it panics, or ends its goroutine
+		defer stop()
+		if !returned { // it panics, or ends its goroutine, or the guard does in Hold
 			_ = one.settle(ctx, errUnknownEnd) // nobody hears of it
 		}
 	}()
+	if holder, ok := one.guard.(interface {
+		Hold(ctx context.Context, d Decision) (held context.Context, stop context.CancelFunc)
+	}); ok {
+		held, stop = holder.Hold(ctx, one.decision)
+	}
 	err := work(held)
 	returned = true
 	if err == nil && held.Err() != nil && ctx.Err() == nil {

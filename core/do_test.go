@@ -267,3 +267,34 @@ func TestSpendInDo(t *testing.T) {
 		t.Errorf("%v: want that it is too late to spend", err)
 	}
 }
+
+// unheld is a guard of an application whose Hold panics.
+type unheld struct{ settled []core.Ending }
+
+func (*unheld) Name() string        { return "unheld" }
+func (*unheld) Traits() core.Traits { return core.Traits{} }
+
+func (*unheld) Check(_ context.Context, a core.Attempt) (core.Decision, error) {
+	return core.Decision{Guard: "unheld", Attempt: a, Allowed: true, Reason: core.ReasonOK}, nil
+}
+
+func (g *unheld) Settle(_ context.Context, _ core.Decision, end core.Ending) error {
+	g.settled = append(g.settled, end)
+	return nil
+}
+
+func (*unheld) Hold(context.Context, core.Decision) (held context.Context, stop context.CancelFunc) {
+	panic("of the guard")
+}
+
+// TestDoGivesBackWhatCannotBeHeld: the work does not run.
+func TestDoGivesBackWhatCannotBeHeld(t *testing.T) {
+	var g unheld
+	returned, _ := do(t.Context(), &g, core.Attempt{Actor: "ann"}, func(context.Context) error {
+		t.Error("the work ran")
+		return nil
+	})
+	if returned || len(g.settled) != 1 || g.settled[0].Commits() {
+		t.Errorf("returned: %v, settled %v: want the panic, and a rollback", returned, g.settled)
+	}
+}
