@@ -285,7 +285,7 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 }
 
 // Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, or
-// is dead, if it has had Options.MaxTries tries. The reason is kept with it for operators, up to 1,000
+// is dead, if it has had Options.MaxTries tries. It waits for 100 years at most. The reason is kept with it for operators, up to 1,000
 // bytes. Nack returns [ErrLost] as Ack does. It also does if its first reply was lost and the task was
 // claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
@@ -304,7 +304,7 @@ func (q *Queue) nack(ctx context.Context, t Task, f failed) error {
 	died := false
 	err := q.Call(ctx, "nack", about(t.ID), func() error {
 		value, err := q.run(ctx, nackScript, q.slotOf(t.ID), nil, script.EncodeUpTo(script.MaxRecord, t.ID),
-			t.token(), shortened(f.reason), max(f.in, 0).Milliseconds(), f.tries, kit.FlagOf(f.unused),
+			t.token(), shortened(f.reason), min(max(f.in, 0), maxPause).Milliseconds(), f.tries, kit.FlagOf(f.unused),
 			q.options.deadKeep().Milliseconds())
 		if err != nil {
 			return err

@@ -78,7 +78,8 @@ const (
 	maxPayload = 1 << 20
 	maxSpread  = 64
 	deadKeep   = 7 * 24 * time.Hour
-	maxReason  = 1000 // bytes
+	maxReason  = 1000                       // bytes
+	maxPause   = 100 * 365 * 24 * time.Hour // what is due after the year 2286 would be a suspect of the scripts
 
 	// chunk is how many tasks one run of a script claims or renews, so that it stays short.
 	chunk = 500
