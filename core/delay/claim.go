@@ -284,10 +284,10 @@ func (q *Queue) Ack(ctx context.Context, t Task, result []byte) error {
 	})
 }
 
-// Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, or
-// is dead, if it has had Options.MaxTries tries. It waits for 100 years at most. The reason is kept with it for operators, up to 1,000
-// bytes. Nack returns [ErrLost] as Ack does. It also does if its first reply was lost and the task was
-// claimed again since.
+// Nack ends the try of a task that has failed. The task becomes due again when the time in has passed, after
+// 100 years at most, or is dead, if it has had Options.MaxTries tries. The reason is kept with it for
+// operators, up to 1,000 bytes. Nack returns [ErrLost] as Ack does. It also does if its first reply was lost
+// and the task was claimed again since.
 func (q *Queue) Nack(ctx context.Context, t Task, reason string, in time.Duration) error {
 	return q.nack(ctx, t, failed{reason: reason, in: in, tries: q.options.MaxTries})
 }

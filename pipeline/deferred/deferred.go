@@ -217,7 +217,7 @@ func (d *Requests) Defer(
 	if err != nil || !allowed.Allowed {
 		return nil, err
 	}
-	wait += jitter(wait)
+	wait = spread(wait)
 	created, err := d.queue.ScheduleWithin(ctx, op.task(), d.now().Add(wait), payload, d.o.MaxStored,
 		int64(d.o.MaxAnswer))
 	if err == nil && created {
@@ -241,10 +241,14 @@ func (d *Requests) Defer(
 // now is the time by the clock of the queue's engine.
 func (d *Requests) now() time.Time { return d.queue.Engine().Now() }
 
-// jitter returns a random part of an eighth of the wait, so that requests that were refused together do not
-// all come back at the same moment.
-func jitter(wait time.Duration) time.Duration {
-	return random.N(max(wait/8, time.Millisecond))
+// longest is the longest wait before it is spread. No sum of moments overflows with it.
+const longest = 200 * 365 * 24 * time.Hour
+
+// spread adds a random part of an eighth to a wait, so that requests that were refused together do not all
+// come back at the same moment.
+func spread(wait time.Duration) time.Duration {
+	wait = min(wait, longest)
+	return wait + random.N(max(wait/8, time.Millisecond))
 }
 
 // readBody reads a body that can be stored, and leaves it for others. ok is false if it is too long, breaks

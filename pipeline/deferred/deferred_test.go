@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -341,6 +342,23 @@ func TestARequestIsNotRefusedForever(t *testing.T) {
 	}
 	if len(w.runs()) > 0 {
 		t.Errorf("ran %q", w.runs())
+	}
+}
+
+// TestTheLongestWaits are no short ones: a request fails whose rule has it wait for 292 years, and is not
+// stored where it might wait so long.
+func TestTheLongestWaits(t *testing.T) {
+	w := newWorld(t, redistest.Mini(t), delay.Options{},
+		func(o *deferred.Options) { o.MaxWait = math.MaxInt64 })
+	location := w.defers("rows")
+	w.gate.wait = math.MaxInt64
+	w.work()
+	w.wantState(location, deferred.StateFailed)
+	if n := w.gate.refused.Load(); n != 2 {
+		t.Errorf("refused %d times", n)
+	}
+	if to := w.post("ann", "rows"); to.Code != http.StatusTooManyRequests {
+		t.Errorf("%d %s", to.Code, to.Body)
 	}
 }
 

@@ -94,10 +94,10 @@ func (d *Requests) again(s *stored, f *answers.Refusal) error {
 	if f.Reason == answers.ReasonUnavailable {
 		wait = f.RetryAfter()
 	}
-	if d.now().Sub(time.Unix(s.Came, 0))+wait > d.o.MaxAge {
+	if age := max(d.now().Sub(time.Unix(s.Came, 0)), 0); wait > d.o.MaxAge-age { // neither side overflows
 		return delay.SkipRetry(err)
 	}
-	return delay.Later(err, wait+jitter(wait))
+	return delay.Later(err, spread(wait))
 }
 
 // finish keeps the answer of a request that has run. A status of 500 and above is a failure.
