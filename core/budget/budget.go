@@ -252,12 +252,15 @@ func (n *node) check() error {
 	return nil
 }
 
+// mostUnits is the largest Max of a limit, and the largest cost: sums of a few still count exactly.
+const mostUnits = core.MaxAmount / 16
+
 // check returns what is wrong with the limit, if anything.
 func (l Limit) check() string {
 	switch {
 	case (l.Window == 0) == (l.Period == nil):
 		return "set exactly one of Window and Period"
-	case l.Max < 0 || l.Max > core.MaxAmount/16:
+	case l.Max < 0 || l.Max > mostUnits:
 		return "Max is out of range"
 	case l.Period != nil:
 		return ""

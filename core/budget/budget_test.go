@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -552,6 +553,30 @@ func TestAChargeThatHasNotRunIsNotTakenForOneThatHas(t *testing.T) {
 			}
 		}
 		wantUsed(t, g, []int64{74}, "acme", "", "")
+	})
+}
+
+// TestARealCostBeyondAllIsTheLargest: whoever reports nonsense is charged with no less than that.
+func TestARealCostBeyondAllIsTheLargest(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		g, _ := newBudget(t, b, plan{Path("acme"): monthly(mostUnits, Hard)})
+		var taken []core.Decision
+		for range 40 {
+			taken = append(taken, guardtest.Check(t, g, of(1, "acme", "core", "ann")))
+		}
+		for i, d := range taken {
+			guardtest.Settle(t, g, d, core.CommitCost(math.MaxInt64))
+			counts := used(t, g, "acme", "core", "ann")[0]
+			if counts < mostUnits || i == 0 && counts != mostUnits+39 {
+				t.Fatalf("%d have cost more than all, and %d units count", i+1, counts)
+			}
+			if guardtest.Check(t, g, of(1, "acme", "core", "ann")).Allowed {
+				t.Fatal("one more is allowed")
+			}
+		}
+		if err := g.Spend(t.Context(), taken[0], -1); !errors.Is(err, core.ErrInvalid) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -133,7 +133,7 @@ func (g *Guard) Peek(ctx context.Context, a core.Attempt) (core.Decision, error)
 }
 
 func (g *Guard) ask(ctx context.Context, d *core.Decision, cost int64) error {
-	if cost > core.MaxAmount/16 {
+	if cost > mostUnits {
 		return fmt.Errorf("%w: cost %d is too large", core.ErrInvalid, cost)
 	}
 	keys, nodes, err := g.nodesOf(d.Attempt)

@@ -173,7 +173,7 @@ func (g *Guard) Restore(
 			return err
 		case who == "":
 			return kit.NewError("say who decides this", core.ErrInvalid)
-		case used < 0 || used > core.MaxAmount/16:
+		case used < 0 || used > mostUnits:
 			return fmt.Errorf("%w: %d units cannot have been used", core.ErrInvalid, used)
 		}
 		limits, err := g.options.Find(path)

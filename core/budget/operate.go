@@ -77,7 +77,7 @@ func parseLimit(text string) (l Limit, err error) {
 			err = errors.New("the window is not above 0")
 		}
 	}
-	if err == nil && l.Max > core.MaxAmount/16 {
+	if err == nil && l.Max > mostUnits {
 		err = errors.New("too many units")
 	}
 	if err != nil {

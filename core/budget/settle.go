@@ -25,7 +25,8 @@ func (g *Guard) Settle(ctx context.Context, d core.Decision, end core.Ending) er
 // Spend has an effect.
 func (g *Guard) Refund(ctx context.Context, d core.Decision) error { return g.end(ctx, "refund", d, 0) }
 
-// Spend corrects the units of an allowed attempt to its real cost.
+// Spend corrects the units of an allowed attempt to its real cost. A cost of more than core.MaxAmount / 16,
+// the largest Max of a limit, is that.
 func (g *Guard) Spend(ctx context.Context, d core.Decision, actual int64) error {
 	return g.end(ctx, "spend", d, actual)
 }
@@ -40,7 +41,7 @@ func (g *Guard) end(ctx context.Context, op string, d core.Decision, actual int6
 		if err != nil {
 			return err
 		}
-		if actual < 0 || actual > core.MaxAmount/16 {
+		if actual = min(actual, mostUnits); actual < 0 {
 			return fmt.Errorf("%w: an actual cost of %d", core.ErrInvalid, actual)
 		}
 		t.mu.Lock()
