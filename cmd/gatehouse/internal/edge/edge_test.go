@@ -62,6 +62,8 @@ type followed struct {
 	cmd  *exec.Cmd
 	file string
 	errs guardtest.Output
+	// group: it has a process group of its own, as in a terminal.
+	group bool
 }
 
 // follow starts the command with -follow, and waits for its first file.
@@ -77,6 +79,7 @@ func (f *followed) start(environ []string, args ...string) *followed {
 	t.Helper()
 	f.cmd = clitest.Process(t, append([]string{"PATH=" + os.Getenv("PATH")}, environ...), args...)
 	f.cmd.Stderr = &f.errs
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: f.group}
 	if err := f.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -419,5 +422,45 @@ func TestWithoutClearTheFileStays(t *testing.T) {
 	f.becomes("a\n")
 	if code := f.end(syscall.SIGINT); code != 0 || f.text() != "a\n" || f.errs.String() != "" {
 		t.Errorf("exit code %d, the file %q, errors %q", code, f.text(), f.errs.String())
+	}
+}
+
+// TestExecThatLeavesAProcess: a command that had started a daemon, which keeps the output open, was taken for one
+// that has failed, and ran again and again.
+func TestExecThatLeavesAProcess(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	log := filepath.Join(t.TempDir(), "log")
+	f := follow(t, environOf(server), "-format", "plain", "-every", "3s", "-exec", "sleep 20 & echo run >>"+log)
+	g := shut(t, backendOf(t, server))
+	runs := func() int { data, _ := os.ReadFile(log); return strings.Count(string(data), "run") }
+	for i := range 2 {
+		ban1(t, g, fmt.Sprint("a", i), time.Duration(9-i)*time.Hour)
+		f.eventually(func() bool { return strings.Contains(f.text(), fmt.Sprint("a", i)) && runs() > i }, "a run")
+	}
+	if f.end(syscall.SIGTERM); strings.Contains(f.errs.String(), "-exec") {
+		t.Errorf("%d runs", runs())
+	}
+}
+
+// TestExecOutlivesCtrlC: a terminal sends SIGINT to the command of -exec, too, which ended it. The proxy never got
+// the last change.
+func TestExecOutlivesCtrlC(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartServer(t)
+	dir := t.TempDir()
+	file, proxy, begun := filepath.Join(dir, "banned"), filepath.Join(dir, "proxy"), filepath.Join(dir, "begun")
+	f := &followed{t: t, file: file, group: true}
+	f.start(environOf(server), "bans", "shut", "-follow", "-out", file, "-format", "plain", "-every", "100ms",
+		"-exec", "cp "+file+" "+begun+"; sleep 1; cp "+file+" "+proxy)
+	f.eventually(func() bool { _, err := os.Stat(proxy); return err == nil }, "the run for the first file")
+	ban1(t, shut(t, backendOf(t, server)), "a", time.Hour)
+	f.eventually(func() bool { data, _ := os.ReadFile(begun); return string(data) == "a\n" }, "the command runs")
+	if err := syscall.Kill(-f.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.cmd.Wait()
+	if data, err := os.ReadFile(proxy); err != nil || string(data) != "a\n" {
+		t.Errorf("%q, %v: exit code %d", data, err, f.cmd.ProcessState.ExitCode())
 	}
 }

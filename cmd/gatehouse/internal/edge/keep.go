@@ -158,7 +158,7 @@ func startReader(e *cli.Env, command string, apart time.Duration) reader {
 			}
 			wait(context.Background(), apart-time.Since(begun))
 			begun = time.Now()
-			trouble := shell(command)
+			trouble := shell(command, execLasts)
 			if trouble == "" {
 				if told != "" {
 					e.Tell("gatehouse bans: -exec: it works again\n")
@@ -202,18 +202,19 @@ func (r reader) end() {
 
 // shell runs a command, and returns what went wrong. It outlives the signal that ends the follower, so that
 // the proxy gets the last change.
-func shell(command string) (trouble string) {
-	ctx, cancel := context.WithTimeout(context.Background(), execLasts)
+func shell(command string, lasts time.Duration) (trouble string) {
+	ctx, cancel := context.WithTimeout(context.Background(), lasts)
 	defer cancel()
 	var output bytes.Buffer
 	sh := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	sh.Stdout, sh.Stderr, sh.WaitDelay = &output, &output, time.Second
+	grouped(sh)
 	err := sh.Run()
-	if err == nil {
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // a daemon that it has started has the output
 		return ""
-	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("killed after %v", execLasts)
+	case ctx.Err() != nil:
+		err = fmt.Errorf("killed after %v", lasts)
 	}
 	said := strings.TrimSpace(output.String())
 	return fmt.Sprintf("%v: %s", err, cmp.Or(said[max(0, len(said)-1024):], "it wrote nothing"))
