@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,4 +129,36 @@ func TestRulesOfOneGuardHaveTheirOwnPauses(t *testing.T) {
 		d, err := long.Pauses.Check(t.Context(), account)
 		return err == nil && !d.Allowed
 	}, "Pauses of the second rule has no ban")
+}
+
+// failures counts the bans that failed.
+type failures struct{ bans atomic.Int64 }
+
+func (f *failures) Observe(_ context.Context, e core.Event) {
+	if e.Op == "ban" && e.Err != nil {
+		f.bans.Add(1)
+	}
+}
+
+// TestAPauseIsToldWhenRedisIsBack: other processes hear of a pause that began while Redis did not answer.
+func TestAPauseIsToldWhenRedisIsBack(t *testing.T) {
+	b, f := redistest.Single(t), redistest.NewFaults(t)
+	var failed failures
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f), core.WithObserver(&failed))
+	p := newAnswering(t)
+	p.say(http.StatusTooManyRequests, "Retry-After", "50")
+	here := client(t, rule(limit.NewSlidingWindow(e, "partner", limit.PerHour(100)), 0))
+	f.Refuse(true)
+	if _, err := get(here, p.URL); err != nil {
+		t.Error(err)
+	}
+	_, err := get(here, p.URL)
+	wantLimited(t, err, time.Second, 50*time.Second, true)
+	redistest.Eventually(t, 20*time.Second, func() bool { return failed.bans.Load() > 0 }, "the ban fails")
+	f.Heal()
+	there := bans.New(guardtest.NewEngine(b), "partner.pauses", bans.Options{})
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		d, err := there.Check(t.Context(), account)
+		return err == nil && !d.Allowed
+	}, "the pause is not told")
 }

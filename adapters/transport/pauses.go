@@ -10,6 +10,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
+	"github.com/gatehouse-go/gatehouse/internal/backlog"
 	"github.com/gatehouse-go/gatehouse/internal/bounded"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -131,12 +132,29 @@ func (s *pauses) hear(ctx context.Context, c *claim, resp *http.Response) {
 	if !news || s.bans == nil {
 		return
 	}
-	s.bans.Later(func(ctx context.Context) {
+	s.tell(c.account, until)
+}
+
+// tell tells other processes of a pause, again and again while Redis does not answer, until the pause ends.
+func (s *pauses) tell(account string, until time.Time) {
+	if !backlog.Take() {
+		return // too much else is pending: the pause holds in this process
+	}
+	try := func(ctx context.Context) error {
 		left := time.Until(until) // Redis may have had others to answer
-		if left > 0 && s.bans.BanAtLeast(ctx, core.Attempt{Actor: c.account}, left+time.Millisecond-1) == nil {
-			s.forget(c.account, until) // from now on the ban decides, which an operator may end
+		if left <= 0 {
+			return nil
 		}
-	})
+		err := s.bans.BanAtLeast(ctx, core.Attempt{Actor: account}, left+time.Millisecond-1)
+		switch {
+		case err == nil:
+			s.forget(account, until) // from now on the ban decides, which an operator may end
+		case errors.Is(err, core.ErrInvalid):
+			return nil // as with an account that is too long
+		}
+		return err // observed
+	}
+	backlog.Add(s.bans.Engine(), &backlog.Job{Try: try, Lost: func(error) {}, Due: time.Now(), Until: until})
 }
 
 // lengthen has the account pause in this process, and reports whether that is news. Answers to requests that
