@@ -121,11 +121,12 @@ func (a *actors) ban(one *actor, now time.Time) {
 // free forgets that the actor of an attempt is refused. A ban concerns the actor alone. A reset also has a
 // resource.
 func (a *actors) free(attempt *core.Attempt) {
+	key := place{head(attempt.Actor), head(attempt.Resource)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.banned, attempt.Actor)
+	delete(a.banned, key.actor)
 	for _, one := range a.all {
-		if one.actor == attempt.Actor && (one.reason == core.ReasonBanned || one.resource == attempt.Resource) {
+		if one.actor == key.actor && (one.reason == core.ReasonBanned || one.resource == key.resource) {
 			one.until = time.Time{}
 		}
 	}

@@ -180,8 +180,8 @@ func (g *guardFigures) minute(now time.Time) *minute {
 func (g *guardFigures) begin(m *minute, number int64) {
 	g.rotate.Lock()
 	defer g.rotate.Unlock()
-	if m.number.Load() >= number {
-		return // another one has begun it
+	if m.number.Load() == number {
+		return // another one has begun it; a later number is from before the clock was set back
 	}
 	for i := range m.counts {
 		m.counts[i].Store(0)

@@ -103,6 +103,39 @@ func TestFiguresCountTheLastHour(t *testing.T) {
 	}
 }
 
+// TestFiguresAfterTheClockWasSetBack: a minute whose place had a later one counted for that, and was never shown.
+func TestFiguresAfterTheClockWasSetBack(t *testing.T) {
+	f, c := figuresAt()
+	allowed := core.Decision{Allowed: true, Attempt: attempt("ann"), Source: core.SourceRedis}
+	f.observed("site", allowed, nil)
+	for _, back := range []time.Duration{time.Hour, 24 * time.Hour} {
+		c.move(-back)
+		f.observed("site", allowed, nil)
+		f.observed("site", allowed, nil)
+		if h := f.hourOf(t, "site"); h.Allowed != 2 || h.minutes[minutes-1].allowed != 2 {
+			t.Errorf("%v back: %d allowed", back, h.Allowed)
+		}
+	}
+}
+
+// TestALongNameIsLetIn: who has a name that was cut stayed banned on the page after the ban had been lifted.
+func TestALongNameIsLetIn(t *testing.T) {
+	f, _ := figuresAt()
+	long := core.Attempt{Actor: strings.Repeat("a", nameMost+1), Resource: strings.Repeat("r", nameMost+1)}
+	for op, d := range map[string]core.Decision{
+		"unban": {Reason: core.ReasonBanned, Attempt: long, RetryAfter: time.Hour},
+		"reset": {Reason: core.ReasonLimited, Attempt: long, RetryAfter: time.Hour},
+	} {
+		f.observed(op, d, nil)
+		f.Observe(t.Context(), core.Event{Guard: op, Op: op, Decision: core.Decision{Attempt: long}})
+		for _, one := range f.actorsOf(op) {
+			if one.refusedNow(f.present()) != 0 {
+				t.Errorf("%s: refused for %s until %v", op, one.reason, one.until)
+			}
+		}
+	}
+}
+
 // TestFiguresAreWholeAtTheEdgeOfAMinute: many goroutines begin a minute at one moment.
 func TestFiguresAreWholeAtTheEdgeOfAMinute(t *testing.T) {
 	f, c := figuresAt()
