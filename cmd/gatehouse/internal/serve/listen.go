@@ -95,8 +95,8 @@ func (n named) forsaken(ctx context.Context) bool {
 }
 
 // takeBack listens at the path of a socket anew if it leads to nobody. It returns the listener that is asked.
-// The former listener stays, for what it has queued. If a next process takes the path over between the look
-// and the rename, it loses it again until this process ends: then it takes it back itself.
+// The former listener stays for a while, for what it has queued. If a next process takes the path over
+// between the look and the rename, it loses it again until this process ends: then it takes it back itself.
 func (s *server) takeBack(
 	ctx context.Context, web *http.Server, l net.Listener, look *time.Ticker,
 ) net.Listener {
@@ -113,6 +113,7 @@ func (s *server) takeBack(
 	s.log.Warn("nobody answered at the socket: this process has taken it back", "listen", socket.path)
 	look.Reset(lookEvery)
 	s.serveAt(web, anew)
+	time.AfterFunc(parting, func() { _ = l.Close() }) // its path is not its own any longer
 	return anew
 }
 

@@ -253,10 +253,10 @@ func (s *server) newHTTP(h http.Handler) *http.Server {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 }
 
-// serveAt serves a listener. An error that ends it is sent.
+// serveAt serves a listener until that is closed. Another error that ends it is sent.
 func (s *server) serveAt(server *http.Server, l net.Listener) {
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			s.ended <- err
 		}
 	}()

@@ -528,3 +528,33 @@ routes:
 	}
 	r.stop(t)
 }
+
+// TestASocketThatIsRemovedOftenCostsNothing: each time the process took it back it kept the listener of before.
+func TestASocketThatIsRemovedOftenCostsNothing(t *testing.T) {
+	dir, file := folder(t)
+	socket := filepath.Join(dir, "a")
+	r := start(t, nil, "-from", "nginx", "-rules", file, "-listen", "unix:"+socket, "-embedded")
+	open := func() int {
+		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.Process.Pid))
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(all)
+	}
+	wantLeft(t, client(socket), 99_999)
+	before := open()
+	for i := range 5 {
+		if err := os.Remove(socket); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			_, err := os.Stat(socket)
+			return err == nil
+		}, "the socket is gone")
+		c := client(socket)
+		wantLeft(t, c, 99_998-i)
+		c.CloseIdleConnections()
+	}
+	redistest.Eventually(t, 20*time.Second, func() bool { return open() <= before+1 }, "files stay open")
+	r.stop(t)
+}
