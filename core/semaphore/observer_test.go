@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,54 @@ func TestAnObserverThatDoesNotReturn(t *testing.T) {
 						return err == nil && d.Allowed && g.Settle(t.Context(), d, core.Commit) == nil
 					}, where+", "+by+": the permit is held")
 				}
+			}
+		})
+	}
+}
+
+// absent is an observer that ends its goroutine when it is told of a call in the background, once.
+type absent struct {
+	op   string
+	told atomic.Int64
+}
+
+func (a *absent) Observe(_ context.Context, e core.Event) {
+	if e.Op == a.op && a.told.Add(1) == 1 {
+		runtime.Goexit()
+	}
+}
+
+// TestAnObserverThatEndsItsGoroutine: leases are renewed all the same, and waiters get their permits.
+func TestAnObserverThatEndsItsGoroutine(t *testing.T) {
+	b := redistest.Single(t)
+	for _, op := range []string{"renew", "wait"} {
+		t.Run(op, func(t *testing.T) {
+			observer := &absent{op: op}
+			g := semaphore.New(guardtest.NewEngine(b, core.WithObserver(observer)), op,
+				semaphore.Options{Max: 1, Lease: 2 * time.Second, Wait: 20 * time.Second})
+			first := guardtest.Check(t, g, core.Attempt{Actor: "ann"})
+			held, stop := g.Hold(t.Context(), first)
+			defer stop()
+			if op == "renew" {
+				redistest.Eventually(t, 20*time.Second, func() bool {
+					return observer.told.Load() > 2 || held.Err() != nil
+				}, "the lease is not renewed")
+				if held.Err() != nil {
+					t.Errorf("%v: the lease is lost", context.Cause(held))
+				}
+				return
+			}
+			second := make(chan core.Decision, 1)
+			go func() {
+				d, _ := g.Check(t.Context(), core.Attempt{Actor: "bob"})
+				second <- d
+			}()
+			redistest.Eventually(t, 20*time.Second, func() bool { return observer.told.Load() > 0 }, "nobody waits")
+			if err := g.Settle(t.Context(), first, core.Commit); err != nil {
+				t.Error(err)
+			}
+			if d := <-second; !d.Allowed {
+				t.Errorf("%+v: the waiter gets nothing", d)
 			}
 		})
 	}
