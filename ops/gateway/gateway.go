@@ -128,10 +128,11 @@ func (g *gateway) warn(r *http.Request, what string, attributes ...any) {
 	}
 }
 
-// isDue reports whether the last time was a minute ago, and makes now the last time.
+// isDue reports whether the last time was a minute ago, and makes now the last time. A last time that is yet
+// to come is from before the clock was set back.
 func isDue(at *atomic.Int64) bool {
 	now, last := time.Now().Unix(), at.Load()
-	return now-last >= 60 && at.CompareAndSwap(last, now)
+	return (now-last >= 60 || now < last) && at.CompareAndSwap(last, now)
 }
 
 func (g *gateway) logger() *slog.Logger { return g.live.Engine().Logger() }
