@@ -2,6 +2,7 @@ package keyfuncs
 
 import (
 	"strings"
+	"unicode"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -32,6 +33,19 @@ func Folded(fn Func) Func {
 // texts that differ in case, in the width or style of letters, or in how accents are encoded become one. It
 // does not fold letters that only look alike, such as a Cyrillic and a Latin a, and removes nothing within.
 func Fold(text string) string {
-	text = norm.NFKC.String(strings.ToLower(norm.NFKC.String(text)))
+	text = norm.NFKC.String(strings.Map(lower, norm.NFKC.String(text)))
 	return strings.TrimSpace(text)
+}
+
+// lower returns a letter in lower case. Letters that share a capital are one, such as the two small sigmas.
+func lower(r rune) rune {
+	if r < unicode.MaxASCII {
+		return unicode.ToLower(r)
+	}
+	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+		if unicode.IsUpper(other) {
+			return unicode.ToLower(other)
+		}
+	}
+	return unicode.ToLower(r)
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 )
@@ -58,4 +59,23 @@ func FuzzFold(f *testing.F) {
 			t.Errorf("%q becomes %q, and that %q", text, once, twice)
 		}
 	})
+}
+
+// TestFoldedLettersOfOneCase: letters that differ in case alone are one. A sigma at the end of a word, and older
+// forms of Cyrillic letters, have the capital of another letter, and had a limit of their own.
+func TestFoldedLettersOfOneCase(t *testing.T) {
+	if a, b := keyfuncs.Fold("ΝΙΚΟΣ"), keyfuncs.Fold("Νικος"); a != b {
+		t.Errorf("%q and %q", a, b)
+	}
+	for r := rune(1); r <= unicode.MaxRune; r++ {
+		want := keyfuncs.Fold("x" + string(r) + "x")
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			if got := keyfuncs.Fold("x" + string(other) + "x"); got != want {
+				t.Errorf("%q (%U) is %q, and %q (%U) is %q", r, r, want, other, other, got)
+			}
+		}
+		if again := keyfuncs.Fold(want); again != want {
+			t.Errorf("%q (%U) is %q, and then %q", r, r, want, again)
+		}
+	}
 }
