@@ -92,7 +92,7 @@ func (w *packetWorld) do(event string) (string, error) {
 		if err := w.Again(call); err != nil {
 			return "", broken("A call that arrives twice is no error", "%v", err)
 		}
-		if event == "refund-again" && !w.Now().Before(w.expires) {
+		if event == "refund-again" && w.made && !w.Now().Before(w.expires) {
 			w.over()
 		}
 	case "refund":
