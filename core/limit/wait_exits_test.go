@@ -52,6 +52,7 @@ func TestAFunctionOfLimitsThatEndsItsGoroutine(t *testing.T) {
 				if d, err := g.Wait(ctx, partner); err != nil || !d.Allowed {
 					t.Errorf("the next one: %+v, %v", d, err)
 				}
+				synctest.Wait() // the goroutine of the line sees that nobody is left
 				if n := g.waits.some.Load(); n != 0 {
 					t.Errorf("%d lines are left", n)
 				}
