@@ -38,3 +38,28 @@ routes:
 		}
 	}
 }
+
+// TestEscapesInAFoldedPath: an escaped capital stayed one, and led around the route of the lower case.
+func TestEscapesInAFoldedPath(t *testing.T) {
+	live, _ := watch(t, frozen(t), `
+guards:
+  logins: {sliding_window: {limits: "100/h"}}
+rules:
+  login: [{guard: logins, who: ip}]
+routes:
+  /admin: login
+  /übung/{a}: login
+...
+`)
+	for _, from := range all {
+		o := gateway.Options{From: from, FoldPath: true, EncodedSlashes: true}
+		p := &proxy{from, gateway.Handler(live, o)}
+		for _, target := range []string{"/ADMIN", "/%41dmin", "/%41DMIN/", "/a%44MIN?A=B", "/%C3%9CBUNG/a",
+			"/ÜBUNG/A", "/übung/%41%FF", "/%c3%9cbung/A%2FB", "/%C3%BC%42ung/%25", "/x/../%c3%9Cbung/%20"} {
+			resp := p.ask(http.MethodPost, target)
+			if got := met(resp, "logins"); got == "-" {
+				t.Errorf("%v: %s: met no rule, status %d", from, target, resp.StatusCode)
+			}
+		}
+	}
+}

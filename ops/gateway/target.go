@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // This file makes one path of the many ways to write it, and one host. What a proxy, an application and a
@@ -50,7 +51,7 @@ func clean(target string, o *Options) (*url.URL, error) {
 	}
 	path = resolve(path)
 	if o.FoldPath {
-		path = strings.ToLower(path)
+		path = folded(path)
 	}
 	u := &url.URL{RawQuery: query, ForceQuery: asked && query == ""}
 	plain, err := url.PathUnescape(path)
@@ -62,6 +63,32 @@ func clean(target string, o *Options) (*url.URL, error) {
 		u.RawPath = path
 	}
 	return u, nil
+}
+
+// folded returns a path in lower case, also the letters that are escaped. Its escapes are those of a path.
+func folded(path string) string {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		plain, _ := url.PathUnescape(segment) // unambiguous has looked at the escapes
+		if segments[i] = lower(plain); plain != segment {
+			segments[i] = url.PathEscape(segments[i])
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// lower returns a text in lower case: of one that is no UTF-8, only the letters of ASCII.
+func lower(text string) string {
+	if utf8.ValidString(text) {
+		return strings.ToLower(text)
+	}
+	bytes := []byte(text)
+	for i, c := range bytes {
+		if 'A' <= c && c <= 'Z' {
+			bytes[i] = c | 0x20
+		}
+	}
+	return string(bytes)
 }
 
 // isCrooked reports whether a path with a segment ".." also has an empty one, which some merge with the next,
