@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/internal/backlog"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 )
 
 // Engine makes guards over one Redis. A process has one engine for each Redis that it uses. An Engine is safe
@@ -26,6 +28,8 @@ type Engine struct {
 	mu      sync.Mutex
 	names   map[string]bool
 	scripts map[string]*script.Script
+
+	unobserved warn.Sample[string] // operations at which the observer panicked
 }
 
 // options are what the options of an engine set.
@@ -353,8 +357,19 @@ func (e *Engine) Release(name string) {
 	delete(e.names, name)
 }
 
-// Observe tells the engine's observer of an event.
-func (e *Engine) Observe(ctx context.Context, event Event) { e.options.observer.Observe(ctx, event) }
+// Observe tells the engine's observer of an event. An observer that panics ends neither the process nor the
+// request, which would not hear of what it was allowed: the logger is told, once a minute.
+func (e *Engine) Observe(ctx context.Context, event Event) {
+	defer func() {
+		if value := recover(); value != nil {
+			if skipped, due := e.unobserved.Due(event.Op); due {
+				e.Logger().ErrorContext(ctx, "gatehouse: an observer panicked", "op", event.Op, "guard", event.Guard,
+					"panic", value, "stack", string(debug.Stack()), "not_logged", skipped)
+			}
+		}
+	}()
+	e.options.observer.Observe(ctx, event)
+}
 
 // OnlyErrors reports whether the observer ignores events without an error, so that nobody has to make them.
 func (e *Engine) OnlyErrors() bool { return e.options.onlyErrors }

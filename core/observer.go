@@ -17,8 +17,8 @@ import (
 )
 
 // Observer is told of every call of an engine's guards, for metrics, traces and logs. Observe runs on the
-// path of the request and from many goroutines at once: it must be fast and safe for concurrent use.
-// [Observers] combines several observers.
+// path of the request and from many goroutines at once: it must be fast and safe for concurrent use. If it
+// panics, the logger is told, and the request goes on. [Observers] combines several observers.
 //
 // The packages below observe have observers for Prometheus, for OpenTelemetry, and for denials in slog.
 type Observer interface {

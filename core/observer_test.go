@@ -1,10 +1,12 @@
 package core_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -226,5 +228,37 @@ func TestBreakersAreNotLoggedTwice(t *testing.T) {
 		core.Event{Op: "breaker", Err: io.EOF, Breaker: &script.BreakerChange{Open: true}})
 	if log.String() != "" {
 		t.Error(log)
+	}
+}
+
+// panicking is an observer that panics.
+type panicking struct{}
+
+func (panicking) Observe(_ context.Context, e core.Event) { panic("of the test, at " + e.Op) }
+
+// TestAnObserverThatPanics is told to the logger, once of many times. The caller hears of what it was
+// allowed, and can give it back.
+//
+// Promise: An observer that panics ends neither the process nor the request.
+func TestAnObserverThatPanics(t *testing.T) {
+	var log bytes.Buffer
+	e := guardtest.NewEngine(redistest.Single(t), core.WithObserver(panicking{}),
+		core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	for name, g := range everyguard.On(e) {
+		for range 3 {
+			d, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p", Item: "i", ID: "one"})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				break
+			}
+			guardtest.Settle(t, g, d, core.Rollback)
+		}
+	}
+	if err := e.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if said := log.String(); strings.Count(said, `msg="gatehouse: an observer panicked" op=check `) != 1 ||
+		!strings.Contains(said, `panic="of the test, at check" stack="goroutine `) {
+		t.Error(said)
 	}
 }

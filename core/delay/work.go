@@ -116,12 +116,11 @@ func Work(
 		defer close(beats)
 		w.beat(beating)
 	}()
-	defer func() { // also if an observer panics
-		stopBeating()
-		<-beats
-	}()
 	w.claimAll(ctx)
-	return w.stop()
+	err := w.stop()
+	stopBeating()
+	<-beats
+	return err
 }
 
 // worker is one call of Work.
@@ -195,7 +194,12 @@ func (w *worker) claimAll(ctx context.Context) {
 		if free == 0 {
 			return
 		}
-		got, err := w.claimSome(ctx, free)
+		// A claim under way ends, so that its tasks do not wait for their leases to end.
+		got, err := w.q.claim(context.WithoutCancel(ctx), free, w.options.Lease, false)
+		for _, t := range got.tasks {
+			w.start(ctx, t)
+		}
+		w.crew.change(func() { w.crew.busy-- })
 		suspect := got.slot >= 0 && w.runApart(ctx, got.slot)
 		if len(got.tasks) > 0 || suspect {
 			idle = pollFirst
@@ -213,17 +217,6 @@ func (w *worker) claimAll(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// claimSome claims up to n tasks, and starts their handlers. A claim under way ends, so that its tasks do not
-// wait for their leases to end.
-func (w *worker) claimSome(ctx context.Context, n int) (claimed, error) {
-	defer w.crew.change(func() { w.crew.busy-- })
-	got, err := w.q.claim(context.WithoutCancel(ctx), n, w.options.Lease, false)
-	for _, t := range got.tasks {
-		w.start(ctx, t)
-	}
-	return got, err
 }
 
 // room waits until other handlers can run, and returns how many: 0 when the context has ended. The claim that

@@ -124,9 +124,7 @@ func (g *Guard) Traits() core.Traits {
 // Check implements [core.Guard]: it takes the lock of the attempt's Resource. Where Redis has given it,
 // ResetAfter is the length of the lease. [Guard.Fence] returns the fence of the decision.
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	begun := time.Now()
-	d, err := g.check(ctx, a)
-	return d, g.keeper.Observe(ctx, "check", begun, d, err)
+	return g.Decide(ctx, "check", func() (core.Decision, error) { return g.check(ctx, a) })
 }
 
 func (g *Guard) check(ctx context.Context, a core.Attempt) (core.Decision, error) {

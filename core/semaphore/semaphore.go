@@ -138,7 +138,7 @@ func (g *Guard) Phases() (self kit.Phased, joins bool) { return g, g.early() }
 func (g *Guard) Check(ctx context.Context, a core.Attempt) (core.Decision, error) {
 	begun := time.Now()
 	d, err := kit.InTurn(ctx, g.Begin(ctx, a, false, false))
-	return d, g.keeper.Observe(ctx, "check", begun, d, err)
+	return d, g.Observe(ctx, "check", begun, d, err)
 }
 
 // undecided returns the decision without figures if there is an error.
@@ -206,13 +206,13 @@ func (g *Guard) maxOf(ctx context.Context, a core.Attempt) (int64, error) {
 // from CheckLocal. So with n processes up to n times Max are held in an outage. When Redis is back, it does
 // not know the permits from CheckLocal.
 func (g *Guard) CheckLocal(ctx context.Context, a core.Attempt) (core.Decision, error) {
-	begun := time.Now()
-	d, a, err := g.begin(ctx, a)
-	if err == nil && d.Reason == "" {
-		d = g.keeper.TakeLocal(ctx, tagOf(a), d, a, d.Limit)
-	}
-	d, err = undecided(d, err)
-	return d, g.keeper.Observe(ctx, "check_local", begun, d, err)
+	return g.Decide(ctx, "check_local", func() (core.Decision, error) {
+		d, a, err := g.begin(ctx, a)
+		if err == nil && d.Reason == "" {
+			d = g.keeper.TakeLocal(ctx, tagOf(a), d, a, d.Limit)
+		}
+		return undecided(d, err)
+	})
 }
 
 // Settle implements [core.Guard]: it gives the permits back, with each ending. The decision must come from

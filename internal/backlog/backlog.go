@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -266,12 +265,12 @@ func (j *Job) over(err error) bool {
 	case err == nil || j.Once:
 		return true
 	case errors.Is(err, redis.ErrClosed) || errors.Is(err, errPanicked) || errors.Is(err, errExited):
-		j.lose(err)
+		j.Lost(err)
 		return true
 	}
 	j.pause = min(max(2*j.pause, FirstPause), pauseLongest)
 	if j.Due = time.Now().Add(j.pause); !j.Due.Before(j.Until) {
-		j.lose(err)
+		j.Lost(err)
 		return true
 	}
 	return false
@@ -282,17 +281,6 @@ var (
 	errPanicked = errors.New("panic")
 	errExited   = errors.New("it ended its goroutine")
 )
-
-// lose tells that the job was given up. An observer that panics then does not end the process either.
-func (j *Job) lose(err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			slog.Error("gatehouse: an observer panicked when it was told of a settlement that was given up",
-				"panic", value, "err", err)
-		}
-	}()
-	j.Lost(err)
-}
 
 func (j *Job) call() (err error) {
 	defer func() {

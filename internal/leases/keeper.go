@@ -269,33 +269,6 @@ func (k *Keeper) keep() any {
 	return ""
 }
 
-// Observe is [kit.Base.Observe] of a check. If the observer panics or ends the goroutine, nobody gets the
-// decision. Its claim goes back then: it would be renewed for ever.
-func (k *Keeper) Observe(
-	ctx context.Context, op string, begun time.Time, d core.Decision, err error,
-) error {
-	returned := false
-	defer func() {
-		if !returned {
-			k.giveBack(d)
-		}
-	}()
-	err = k.base.Observe(ctx, op, begun, d, err)
-	returned = true
-	return err
-}
-
-// giveBack gives the claim of a decision back in the background, if it has one.
-func (k *Keeper) giveBack(d core.Decision) {
-	h, err := k.Claim(d)
-	if !d.Allowed || err != nil {
-		return
-	}
-	if k.pools.remove(h); h.Lease > 0 {
-		k.base.UndoLater(nil, func(ctx context.Context) error { return k.Give(ctx, h) })
-	}
-}
-
 // Settle gives a claim back, with each ending. A lease that was lost is no error. The observer is not told.
 func (k *Keeper) Settle(ctx context.Context, d core.Decision) error {
 	h, err := k.Claim(d)

@@ -216,17 +216,15 @@ func (p *pools) renewAll(one *pool) {
 	}
 	p.mu.Unlock()
 	pause := p.lease / 3
-	defer func() { // also if an observer ends the goroutine
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if one.leased > 0 {
-			one.timer.Reset(pause)
-		}
-	}()
 	for some := range slices.Chunk(leased, chunk) {
 		if p.renewSome(context.Background(), some) != nil {
 			pause = p.lease / 10
 		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one.leased > 0 {
+		one.timer.Reset(pause)
 	}
 }
 

@@ -212,20 +212,8 @@ func (p *lines) end(tag string, l *line) bool {
 	return true
 }
 
-// has reports whether a line has not ended.
-func (p *lines) has(tag string, l *line) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.byTag[tag] == l
-}
-
 // serve makes the calls for a line until nobody waits in it.
 func (k *Keeper) serve(tag string, l *line) {
-	defer func() {
-		if k.lines.has(tag, l) { // an observer has ended the goroutine
-			time.AfterFunc(k.lines.pauseFirst, func() { k.serve(tag, l) })
-		}
-	}()
 	for {
 		some, placed, rest := k.lines.next(l)
 		pause := k.step(tag, l, some, placed, rest)
