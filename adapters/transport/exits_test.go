@@ -56,18 +56,13 @@ func TestAGuardThatPanics(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Error("the panic is lost")
-					}
-				}()
+			guardtest.WantPanic(t, "of the test", func() {
 				resp, err := transport.New(base, rule(g, 0), rule(one, 0)).RoundTrip(r)
 				if err != nil {
 					t.Error(err)
 				}
 				_ = resp.Body.Close()
-			}()
+			})
 			if d := guardtest.Check(t, one, account); !d.Allowed {
 				t.Error("the permit is held")
 			}

@@ -425,16 +425,11 @@ func TestASpentThatPanics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("the panic is lost")
-				}
-			}()
+		guardtest.WantPanic(t, "of the test", func() {
 			if _, err := transport.New(base, rule(one, 0), of).RoundTrip(r); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		if got, times := left(t, g), body.times.Load(); got != 99-i || times != i+1 {
 			t.Errorf("%d left, and the body was closed %d times: want %d and %d", got, times, 99-i, i+1)
 		}

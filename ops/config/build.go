@@ -268,15 +268,6 @@ func (s *Set) Pipeline(list string) *pipeline.Pipeline {
 	return s.pipelines[list]
 }
 
-// AllRules returns the rules of all lists.
-func (s *Set) AllRules() []pipeline.Rule {
-	var all []pipeline.Rule
-	for _, list := range s.config.file.Rules {
-		all = append(all, s.lists[list.Name]...)
-	}
-	return all
-}
-
 // Guard returns a guard of the file by its name, or nil. Its type is the one of the guard's package, such as
 // *seckill.Guard.
 func (s *Set) Guard(name string) core.Guard {

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/gatehouse-go/gatehouse/internal/plainhost"
+	"github.com/gatehouse-go/gatehouse/internal/warn"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/ops/config"
 )
@@ -83,8 +84,8 @@ type gateway struct {
 
 	mu     sync.Mutex // held while routes are made
 	routed atomic.Pointer[routes]
-	warned atomic.Int64 // when something was logged last, in seconds
-	told   atomic.Int64 // the same of paths that an option would let pass: clients choose when
+	warned warn.Sample[struct{}] // of a wrong configuration
+	told   warn.Sample[struct{}] // of paths that an option would let pass: clients choose when
 }
 
 // ServeHTTP implements http.Handler.
@@ -123,16 +124,9 @@ func (g *gateway) mayAsk(r *http.Request) bool {
 
 // warn logs, once a minute.
 func (g *gateway) warn(r *http.Request, what string, attributes ...any) {
-	if isDue(&g.warned) {
+	if _, due := g.warned.Due(struct{}{}); due {
 		g.logger().WarnContext(r.Context(), "gatehouse: gateway: "+what, attributes...)
 	}
-}
-
-// isDue reports whether the last time was a minute ago, and makes now the last time. A last time that is yet
-// to come is from before the clock was set back.
-func isDue(at *atomic.Int64) bool {
-	now, last := time.Now().Unix(), at.Load()
-	return (now-last >= 60 || now < last) && at.CompareAndSwap(last, now)
 }
 
 func (g *gateway) logger() *slog.Logger { return g.live.Engine().Logger() }
@@ -149,9 +143,11 @@ func (g *gateway) check(w http.ResponseWriter, r *http.Request) {
 	}
 	u, err := clean(asked.RequestURI, &g.options)
 	if err != nil {
-		if path := (*ambiguous)(nil); errors.As(err, &path) && path.option != "" && isDue(&g.told) {
-			g.logger().InfoContext(r.Context(), "gatehouse: gateway: "+err.Error()+", so it gets 400; an option lets "+
-				"such paths pass", "option", path.option)
+		if path := (*ambiguous)(nil); errors.As(err, &path) && path.option != "" {
+			if _, due := g.told.Due(struct{}{}); due {
+				g.logger().InfoContext(r.Context(), "gatehouse: gateway: "+err.Error()+", so it gets 400; an option "+
+					"lets such paths pass", "option", path.option)
+			}
 		}
 		g.refuse(w, malformed(err))
 		return
@@ -207,7 +203,7 @@ func (g *gateway) asked(r *http.Request, a *answer) (asked *http.Request, lacks 
 		}
 		return values[0]
 	}
-	asked.Host = plainHost(field(d.host, r.Host))
+	asked.Host = plainhost.Of(field(d.host, r.Host))
 	asked.Method = field(d.method, r.Method)
 	asked.RequestURI = field(d.target, strings.TrimPrefix(r.RequestURI, CheckPath))
 	if lacks == "" && !isToken(asked.Method) {

@@ -7,17 +7,20 @@ import (
 	"github.com/gatehouse-go/gatehouse/ops/gateway"
 )
 
+// logins is a file of rules in front of its routes.
+const logins = `
+guards:
+  logins: {sliding_window: {limits: "100/h"}}
+rules:
+  login: [{guard: logins, who: ip}]
+`
+
 // TestEachSpellingOfAHostMeetsItsRoutes: a host in capitals, with a dot at its end or with a port led around the
 // routes of that host.
 //
 // Promise (Gateway): A route with a host holds for each spelling of it: capitals, a port, a dot at its end.
 func TestEachSpellingOfAHostMeetsItsRoutes(t *testing.T) {
-	live, _ := watch(t, frozen(t), `
-guards:
-  logins: {sliding_window: {limits: "100/h"}}
-rules:
-  login: [{guard: logins, who: ip}]
-routes:
+	live, _ := watch(t, frozen(t), logins+`routes:
   POST shop.example/login: login
   "POST [2001:db8::1]/login": login
 ...
@@ -41,12 +44,7 @@ routes:
 
 // TestEscapesInAFoldedPath: an escaped capital stayed one, and led around the route of the lower case.
 func TestEscapesInAFoldedPath(t *testing.T) {
-	live, _ := watch(t, frozen(t), `
-guards:
-  logins: {sliding_window: {limits: "100/h"}}
-rules:
-  login: [{guard: logins, who: ip}]
-routes:
+	live, _ := watch(t, frozen(t), logins+`routes:
   /admin: login
   /übung/{a}: login
 ...

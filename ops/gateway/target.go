@@ -2,28 +2,13 @@ package gateway
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strings"
 	"unicode/utf8"
 )
 
-// This file makes one path of the many ways to write it, and one host. What a proxy, an application and a
-// rule could read in different ways is refused.
-
-// plainHost returns a host as patterns have it: in lower case, without a port and without dots at its end.
-// Proxies and applications take all spellings for the same, and http.ServeMux does not.
-func plainHost(host string) string {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
-		host = host[:i]
-	}
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		if addr, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil {
-			return "[" + addr.String() + "]"
-		}
-	}
-	return strings.ToLower(strings.TrimRight(host, "."))
-}
+// This file makes one path of the many ways to write it. What a proxy, an application and a rule could read
+// in different ways is refused.
 
 // ambiguous is the error of a path that can be read in two ways.
 type ambiguous struct {

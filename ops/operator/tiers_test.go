@@ -38,7 +38,7 @@ rules:
 		t.Fatal(err)
 	}
 	d := &desk{T: t, Handler: operator.New(operator.Options{
-		Rules:     set.AllRules(),
+		Rules:     set.Rules("api"),
 		Authorize: func(*keyfuncs.Request, operator.Action) (string, error) { return "eve", nil },
 	})}
 	app := nethttpmw.HTTP(set.Rules("api")...)(http.NotFoundHandler())

@@ -537,7 +537,7 @@ func TestASocketThatIsRemovedOftenCostsNothing(t *testing.T) {
 	open := func() int {
 		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.Process.Pid))
 		if err != nil {
-			t.Skip(err)
+			redistest.Lacks(t, "the files that a process has open: "+err.Error())
 		}
 		return len(all)
 	}

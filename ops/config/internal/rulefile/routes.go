@@ -2,13 +2,13 @@ package rulefile
 
 import (
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gatehouse-go/gatehouse/core/kit"
+	"github.com/gatehouse-go/gatehouse/internal/plainhost"
 )
 
 // Route names the lists of rules that the requests of a pattern pass, the outermost first.
@@ -63,7 +63,7 @@ func (d *reader) readRoutes(root *yaml.Node, f *File) {
 	}
 	routed := map[string]bool{}
 	for _, r := range f.Routes {
-		if host := hostOf(r.Pattern); d.program.ForGateway && !isPlainHost(host) {
+		if host := hostOf(r.Pattern); d.program.ForGateway && host != plainhost.Of(host) {
 			d.mistake(r.at, r.node, "the host %s never matches: write it in lower case, without a port and without a "+
 				"dot at its end", quote(host))
 		}
@@ -97,16 +97,6 @@ func hostOf(pattern string) string {
 	}
 	host, _, _ := strings.Cut(pattern, "/")
 	return host
-}
-
-// isPlainHost reports whether a host is written as the gateway writes that of a request.
-func isPlainHost(host string) bool {
-	inner, isIP := strings.CutPrefix(host, "[")
-	if isIP {
-		addr, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
-		return err == nil && host == "["+addr.String()+"]"
-	}
-	return host == strings.ToLower(host) && !strings.Contains(host, ":") && !strings.HasSuffix(host, ".")
 }
 
 // checkForGateway finds what a rule needs and a gateway does not see: the body of a request, and how it ends.
