@@ -71,7 +71,7 @@ func (c *Clock) Advance(d time.Duration) {
 func WithClock(c *Clock) core.Option { return core.WithClock(c.Now) }
 
 // Check checks an attempt and fails the test on an error.
-func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
+func Check(t testing.TB, g core.Guard, a core.Attempt) core.Decision {
 	t.Helper()
 	d, err := g.Check(t.Context(), a)
 	if err != nil {
@@ -81,7 +81,7 @@ func Check(t *testing.T, g core.Guard, a core.Attempt) core.Decision {
 }
 
 // WantReason wants a decision with the reason, allowed exactly when the reason allows.
-func WantReason(t *testing.T, d core.Decision, want core.Reason) {
+func WantReason(t testing.TB, d core.Decision, want core.Reason) {
 	t.Helper()
 	if d.Reason != want || d.Allowed != (want == core.ReasonOK || want == core.ReasonAgain ||
 		want == core.ReasonChanged) {
@@ -123,7 +123,7 @@ func Settle(t testing.TB, g core.Guard, d core.Decision, end core.Ending) {
 }
 
 // WantPanic wants f to panic with a message that contains the text.
-func WantPanic(t *testing.T, text string, f func()) {
+func WantPanic(t testing.TB, text string, f func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
@@ -171,7 +171,7 @@ func (c *Counting) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // WantSource wants a decision from the source.
-func WantSource(t *testing.T, d core.Decision, want core.Source) {
+func WantSource(t testing.TB, d core.Decision, want core.Source) {
 	t.Helper()
 	if d.Source != want {
 		t.Fatalf("decision %+v: want source %q", d, want)
@@ -189,7 +189,7 @@ func Zone(t testing.TB, name string) *time.Location {
 }
 
 // RefusingServer makes a client for a server that answers every script with the same bytes.
-func RefusingServer(t *testing.T, answer string) *redis.Client {
+func RefusingServer(t testing.TB, answer string) *redis.Client {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,18 +5,20 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 // Process is a test that runs in a process of its own, so that it can be killed and stopped.
 type Process struct {
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	out *bufio.Scanner
 }
 
 // StartProcess runs one test of the same package in a process of its own, with a further environment
 // variable. It ends with the test.
-func StartProcess(t *testing.T, test, env string) *Process {
+func StartProcess(t testing.TB, test, env string) *Process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -60,7 +62,7 @@ func (p *Process) Want(line string) {
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := timed.Signal(p.cmd.Process, s); err != nil {
 		p.t.Fatal(err)
 	}
 }
