@@ -30,13 +30,13 @@ type Backend struct {
 	addrs []string
 }
 
-// Each runs f in the subtests "redis" and "cluster", one after the other unless
-// f calls t.Parallel; before them in "miniredis", where [AlsoMini] says so. Under the race detector f runs on
-// the cluster alone: what runs in parallel there is all that runs in parallel with one server, and more.
+// Each runs f in the subtest "redis", on one server. Where [All] is wanted, f also runs in "miniredis" before and
+// in "cluster" behind it, one after the other unless f calls t.Parallel. (That all keys of a script have one hash
+// tag is proved in lua, and each script runs on a cluster in internal/everyscript.) Under the race detector f
+// runs on the cluster alone: what runs in parallel there is all that runs in parallel with one server, and more.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
-	warmCluster()
-	if AlsoMini() {
+	if AlsoMini() && !raced {
 		t.Run("miniredis", func(t *testing.T) { f(t, Mini(t)) })
 	}
 	EachReal(t, f)
@@ -45,15 +45,20 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 // EachReal is [Each] without miniredis.
 func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
-	warmCluster()
+	cluster := raced || All()
+	if cluster {
+		warmCluster()
+	}
 	if !raced || Soak() {
 		t.Run("redis", func(t *testing.T) { f(t, Single(t)) })
 	}
-	t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
+	if cluster {
+		t.Run("cluster", func(t *testing.T) { f(t, Cluster(t)) })
+	}
 }
 
-// EachInCI is [Each] where [AlsoMini] says so, and else runs f on redis only. It is for long tests in which a
-// cluster shows what one server does.
+// EachInCI is [Each], but under the race detector f runs on redis only where [All] is not wanted. It is for long
+// tests in which a cluster shows what one server does.
 func EachInCI(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if AlsoMini() {
