@@ -18,9 +18,10 @@ PARALLEL ?= 3
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
 RELEASED := adapters/echov5mw adapters/fibermw ops/observe/gatehouseotel ops/observe/gatehouseprom
 
-# The modules that make test leaves to CI: docs/testing.md says why.
-LEFT_TO_CI := examples/production/checks proofs/bench
-TESTED      = $(if $(GATEHOUSE_ALL),$(MODULES),$(filter-out $(LEFT_TO_CI),$(MODULES)))
+# What make test tests: of the nested modules only the released ones (docs/testing.md says what is left to make all),
+# and with PACKAGES those packages of the root module alone.
+PACKAGES_TESTED = $(or $(PACKAGES),./...)
+MODULES_TESTED  = $(if $(PACKAGES),,$(if $(GATEHOUSE_ALL),$(MODULES),$(RELEASED)))
 
 # The packages whose tests have long versions, besides examples/orders.
 SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw ./adapters/adaptertest ./ops/gateway ./examples/recipes
@@ -31,19 +32,23 @@ SOAKED := ./core/... ./internal/leases ./pipeline ./nethttpmw ./ginmw ./echomw .
 SOAKS := soak-guards soak-lives soak-simulation soak-unshared soak-echov5mw soak-orders soak-histories
 
 # The package whose tests are not built with -race: its doc.go says why.
-UNRACED := ./internal/testkit/simulation
+SIMULATION := ./internal/testkit/simulation
 
-# The packages that make race tests. CI leaves out programs, examples and pages.
-RACED ?= ./...
+# What the race detector has nothing to find in, since it runs nothing in parallel, or drives other processes. Of the
+# nested modules it has the released ones, which users import.
+UNRACED         := ./cmd/... ./core/period ./docs/... ./examples/... ./internal/everyscript ./internal/testkit/lives $(SIMULATION) \
+	./internal/testkit/walk ./lua/...
+UNRACED_MODULES := $(filter-out $(RELEASED),$(MODULES))
+RACED            = $(filter-out $(shell $(GO) list $(UNRACED)),$(shell $(GO) list ./...))
 
-# The modules without code of their own that runs in parallel: they drive other processes, or check what others did.
-UNRACED_MODULES := $(LEFT_TO_CI) proofs/browser proofs/histories
+# Tests of packages that are raced which measure Redis or memory, so that the race detector has no part in them.
+MEASURED := TestWhatOneUserCanMakeYouKeep|TestVotesMemory|TestAKeyTakesWhatTheDocumentsSay|TestACLLinesAreWhatTheGuardsNeed
 
 # $(call in-each,folders,command) runs a command in each folder, and ends at the first that fails.
 in-each = for module in $(1); do echo "-- $$module"; (cd $$module && $(2)) || exit 1; done
 
-# The modules that make all tests when all others are done: browsers need the processor for themselves.
-AFTERWARDS = $(if $(GATEHOUSE_ALL),proofs/browser)
+# The modules that are tested when all others are done: browsers need the processor for themselves.
+AFTERWARDS := proofs/browser
 
 # $(call test-all,command,modules,packages) tests those packages of the root module with the command and, beside it,
 # the nested modules, one after the other. Their output follows the root's.
@@ -54,8 +59,8 @@ test-all = log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && trap 'kill $$! 2>/dev/
 	( $(call in-each,$(filter $(AFTERWARDS),$(2)),$(1) ./... $(TESTARGS)) ) || status=1; exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test all test-servers race soak $(SOAKS) fuzz lint vulnerabilities tidy examples cover bench \
-	release release-prepare release-check redis screenshots
+.PHONY: help demo test all test-servers race unraced stalled soak $(SOAKS) fuzz lint vulnerabilities tidy examples \
+	cover bench release release-prepare release-check redis screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,17 +71,27 @@ demo: ## run the demo server, on a Redis inside the process or on REDIS_URL
 screenshots: ## make the pictures of docs/images again, in Chromium
 	cd proofs/browser && $(GO) test -count=1 -run TestScreenshots . -update
 
-test: redis ## run the tests, on real Redis servers
-	@$(call test-all,$(GO_TEST),$(TESTED),./...)
+test: redis ## run the tests, on a real Redis server (PACKAGES="./core/..." for some of them)
+	@$(call test-all,$(GO_TEST),$(MODULES_TESTED),$(PACKAGES_TESTED))
 
 all: export GATEHOUSE_ALL = 1
-all: test ## run all tests, as CI does
+all: test ## run all tests of all modules, in a browser, on a cluster and on miniredis too
+
+stalled: redis ## make test while its processes stand still (STALL="-most 5s -spin 8 -seed 1", and what make test takes)
+	@program=$$(mktemp -d) && trap 'rm -rf "$$program"' EXIT && $(GO) build -o "$$program/stall" ./internal/testkit/stall && \
+	"$$program/stall" $(STALL) $(MAKE) --no-print-directory $(or $(TARGET),test)
 
 test-servers: ## run the tests against the redis-server or valkey-server of each folder in DIRS
 	@GO="$(GO)" TESTFLAGS="$(TESTFLAGS)" PACKAGES="$(PACKAGES)" .ci/test-servers $(DIRS)
 
-race: redis ## run the tests under the race detector
-	@$(call test-all,$(GO_TEST) -race,$(filter-out $(UNRACED_MODULES),$(MODULES)),$(RACED))
+race: export GATEHOUSE_ALL = 1
+race: redis ## run all tests of what users import under the race detector, on a cluster
+	@$(call test-all,$(GO_TEST) -race '-skip=^($(MEASURED))$$',$(RELEASED),$(RACED))
+
+unraced: export GATEHOUSE_ALL = 1
+unraced: redis ## run all tests that make race leaves out
+	@$(call test-all,$(GO_TEST),$(UNRACED_MODULES),$(UNRACED))
+	@$(GO_TEST) '-run=^($(MEASURED))$$' ./core ./core/limit ./core/votes ./internal/testkit/everyguard
 
 soak: redis ## run the long versions of the tests (about 80 minutes on two cores), also after one has failed
 	@failed=; for part in $(SOAKS); do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
@@ -89,7 +104,7 @@ soak-lives: redis # sequences of up to seven events; as many of a length as EXPL
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=3h ./internal/testkit/lives
 
 soak-simulation: redis
-	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h $(UNRACED)
+	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h $(SIMULATION)
 
 soak-unshared: redis # not long, so with the race detector: calls that are not shared
 	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=1h -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...

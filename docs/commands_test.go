@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // shell is a block of shell commands in a document, with what is above it.
@@ -121,6 +123,7 @@ func missingFromModule(t *testing.T, folder string, words []string) string {
 // dependencies test with, and go run are replaced: the module gets the requirements of this one, and is
 // built.
 func TestACloneIsEnough(t *testing.T) {
+	redistest.LeftToCI(t)
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +166,7 @@ func TestACloneIsEnough(t *testing.T) {
 // TestACloneHasTheNestedModules: whoever followed the page for a module of its own, such as that of Prometheus, was
 // told that v0.1.0 does not exist.
 func TestACloneHasTheNestedModules(t *testing.T) {
+	redistest.LeftToCI(t)
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

@@ -6,10 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
 // TestThePageForProgramsIsRight: its program compiles, and its test passes.
 func TestThePageForProgramsIsRight(t *testing.T) {
+	redistest.LeftToCI(t)
 	blocks := fence.FindAllStringSubmatch(read(t, "docs/llms.txt"), -1)
 	if len(blocks) != 2 {
 		t.Fatalf("docs/llms.txt has %d blocks of code, want a program and its test", len(blocks))

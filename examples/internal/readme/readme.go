@@ -78,6 +78,7 @@ func Run(t *testing.T, app func(*core.Engine) http.Handler, paths ...string) {
 // README's console that ask for one of the paths.
 func RunAlone(t *testing.T, paths ...string) {
 	t.Helper()
+	redistest.LeftToCI(t) // the program is built for that
 	redistest.Need(t, "bash", "curl", "sort", "uniq")
 	const shown = "127.0.0.1:8080"
 	program, err := os.ReadFile("main.go")

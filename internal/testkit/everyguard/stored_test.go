@@ -223,6 +223,7 @@ func revokes(g *seckill.Guard) user {
 // TestWhatOneUserCanMakeYouKeep: for each guard there is a number of requests after which one user's further
 // ones leave nothing more. The pages have what is left then.
 func TestWhatOneUserCanMakeYouKeep(t *testing.T) {
+	redistest.LeftToCI(t)
 	server := redistest.StartServer(t)
 	rdb := server.Client(t)
 	ctx := t.Context()

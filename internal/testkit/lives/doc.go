@@ -15,7 +15,7 @@
 //
 // A guard or tool of internal/testkit/everyguard without a life fails [TestEveryGuardHasALife]. To run:
 //
-//	go test ./internal/testkit/lives                                # of up to four events, 100 of a length
+//	go test ./internal/testkit/lives                                # of up to four events, 25 of a length
 //	GATEHOUSE_ALL=1 go test ./internal/testkit/lives                # the same, 250
 //	GATEHOUSE_SOAK=1 go test -timeout 1h ./internal/testkit/lives   # up to seven, 5,000 of a length at most
 //	EXPLORE_LENGTH=5 EXPLORE_MOST=1000000 go test ./internal/testkit/lives -run '^TestLives$/^budget$' -v

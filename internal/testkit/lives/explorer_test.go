@@ -94,7 +94,7 @@ func explore(l life) bool { all = append(all, l); return true }
 // the most.
 func extent(t *testing.T) (length, most int) {
 	t.Helper()
-	length, most = 4, 100
+	length, most = 4, 25
 	switch {
 	case redistest.Soak():
 		length, most = 7, 5_000

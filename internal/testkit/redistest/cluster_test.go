@@ -9,6 +9,7 @@ import (
 )
 
 func TestSlotMovesWhileItIsUsed(t *testing.T) {
+	LeftToCI(t)
 	t.Parallel()
 	cs := StartCluster(t)
 	c := cs.Client(t)
@@ -59,6 +60,7 @@ func TestSlotMovesWhileItIsUsed(t *testing.T) {
 }
 
 func TestFailover(t *testing.T) {
+	LeftToCI(t)
 	t.Parallel()
 	cs := StartCluster(t)
 	c := cs.Client(t)

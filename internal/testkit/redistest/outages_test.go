@@ -13,6 +13,7 @@ import (
 )
 
 func TestOutages(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	o := redistest.StartOutages(t)
 	rdb := o.NewClient(true)

@@ -9,6 +9,7 @@ import (
 // TestSentinels: a client of the sentinels follows the primary through a failover on demand and through the
 // primary's death, without losing what the replicas had.
 func TestSentinels(t *testing.T) {
+	LeftToCI(t)
 	t.Parallel()
 	s := StartSentinels(t, 2)
 	rdb := s.Client(t)
@@ -46,6 +47,7 @@ func TestSentinels(t *testing.T) {
 // TestSentinelsDoNotReplaceABusyPrimary: a primary that is silent for a moment stays the primary, before a
 // failover and after it.
 func TestSentinelsDoNotReplaceABusyPrimary(t *testing.T) {
+	LeftToCI(t)
 	t.Parallel()
 	s := StartSentinels(t, 1)
 	busy := func() {
@@ -76,6 +78,7 @@ func TestSentinelsDoNotReplaceABusyPrimary(t *testing.T) {
 // TestClusterFailoverLosesNothing: where the master is alive it hands over all that it has; the dead one
 // comes back as a replica.
 func TestClusterFailoverLosesNothing(t *testing.T) {
+	LeftToCI(t)
 	t.Parallel()
 	c := StartCluster(t)
 	rdb := c.Client(t)

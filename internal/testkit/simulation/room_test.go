@@ -237,6 +237,7 @@ func (r *room) open(e *core.Engine) {
 // away for up to 20 s every few minutes. Twenty thousand of them in the soak run, about a minute, and a
 // thousand for a third of an hour in the ordinary one.
 func TestAnHourOfACrowd(t *testing.T) {
+	redistest.LeftToCI(t)
 	visitors, length := 1000, 20*time.Minute
 	if redistest.Soak() {
 		visitors, length = 20_000, time.Hour
@@ -314,9 +315,12 @@ func TestAnHourOfACrowd(t *testing.T) {
 
 // TestAnHourOnRedis: the same on a real Redis that does not break; two hundred thousand in the soak run.
 func TestAnHourOnRedis(t *testing.T) {
-	visitors, length := 1000, 20*time.Minute
-	if redistest.Soak() {
+	visitors, length := 200, 5*time.Minute
+	switch {
+	case redistest.Soak():
 		visitors, length = 200_000, time.Hour
+	case redistest.All():
+		visitors, length = 1000, 20*time.Minute
 	}
 	r := onRedis(t, visitors)
 	r.hour(visitors, length)

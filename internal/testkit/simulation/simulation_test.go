@@ -45,12 +45,15 @@ const (
 // Promise (Outages): Over hours of outages no client gets more than the limit, each yes is a sale, and
 // nothing stays held.
 func TestHoursOfFaults(t *testing.T) {
-	seeds, length := []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}, 10*time.Minute
-	if redistest.Soak() {
-		length = 2 * time.Hour
-		for range 5 {
-			seeds = append(seeds, rand.Uint64())
-		}
+	seeds, length, more := []uint64{rand.Uint64()}, 10*time.Minute, 0
+	switch {
+	case redistest.Soak():
+		length, more = 2*time.Hour, 7
+	case redistest.All():
+		more = 2
+	}
+	for range more {
+		seeds = append(seeds, rand.Uint64())
 	}
 	if text := os.Getenv("GATEHOUSE_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -74,6 +77,7 @@ func TestHoursOfFaults(t *testing.T) {
 
 // TestWrongRulesAreFound changes the rules so that they break what the simulation looks for.
 func TestWrongRulesAreFound(t *testing.T) {
+	redistest.LeftToCI(t)
 	for name, wrong := range map[string]func(limit, sale *pipeline.Rule){
 		"outages are open":  func(limit, _ *pipeline.Rule) { limit.OnOutage = core.FailOpen },
 		"sales are undone":  func(_, sale *pipeline.Rule) { sale.Failed = func(int) bool { return true } },
