@@ -148,11 +148,11 @@ func (b Backend) Options() *redis.UniversalOptions {
 	return opt
 }
 
-// NewClient returns one more client with a pool of its own, as another process
-// would have it. It is closed when the test ends.
+// NewClient returns one more client with a pool of its own, as another process would have it. It waits for a
+// server for a minute, and is closed when the test ends.
 func (b Backend) NewClient(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	return closing(t, redis.NewUniversalClient(b.Options()))
+	return closing(t, redis.NewUniversalClient(patient(b.Options())))
 }
 
 // NewClientWith is [Backend.NewClient], but every connection goes through f, and the options may be changed.

@@ -3,6 +3,7 @@ package redistest
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -16,6 +17,12 @@ func options(addrs ...string) *redis.UniversalOptions {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+}
+
+// patient makes a client wait for a server that a busy machine lets stand still: by default it gives up after 3 s.
+func patient(opt *redis.UniversalOptions) *redis.UniversalOptions {
+	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = time.Minute, time.Minute, time.Minute
+	return opt
 }
 
 // closing closes the client when the test ends.

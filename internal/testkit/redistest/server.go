@@ -36,10 +36,10 @@ func (s *Server) Addr() string { return address(s.p.port) }
 // Options returns new options for a client of the server, like [Backend.Options].
 func (s *Server) Options() *redis.UniversalOptions { return options(s.Addr()) }
 
-// Client returns a new client of the server, which is closed when t ends.
+// Client returns a new client of the server, which waits for it for a minute and is closed when t ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	return closing(t, redis.NewClient(options(s.Addr()).Simple()))
+	return closing(t, redis.NewClient(patient(options(s.Addr())).Simple()))
 }
 
 // Running reports whether the process exists, paused or not.

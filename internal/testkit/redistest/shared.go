@@ -91,7 +91,7 @@ func startShared(launch func(dir string) ([]*process, error), cluster bool) (*sh
 	for _, p := range procs {
 		s.addrs = append(s.addrs, address(p.port))
 	}
-	opt := options(s.addrs...)
+	opt := patient(options(s.addrs...))
 	opt.IsClusterMode = cluster
 	s.client = redis.NewUniversalClient(opt)
 
