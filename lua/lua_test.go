@@ -139,6 +139,7 @@ func TestByHand(t *testing.T) {
 			if err != nil && !errors.Is(err, redis.Nil) {
 				t.Fatalf("%s %q: %v", step.Script, step.Args, err)
 			}
+			redistest.Linger(t, rdb, step.Keys...)
 			continue
 		}
 		byHand[step.Script] = true
@@ -146,6 +147,7 @@ func TestByHand(t *testing.T) {
 		if got := strings.ReplaceAll(strings.TrimSuffix(out, "\n"), "\n", " "); !step.Answered(got) {
 			t.Errorf("%s %q: %q, want %q", step.Script, step.Args, got, step.Answer)
 		}
+		redistest.Linger(t, rdb, step.Keys...) // most steps say what time it is
 	}
 }
 

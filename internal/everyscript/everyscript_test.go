@@ -75,4 +75,5 @@ func take(t *testing.T, rdb redis.UniversalClient, step everyscript.Step) {
 	if got := everyscript.Text(reply); !step.Answered(got) {
 		t.Errorf("%s %q: %q, want %q", step.Script, step.Args, got, step.Answer)
 	}
+	redistest.Linger(t, rdb, step.Keys...) // most steps say what time it is
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute  // generous: the machine may be busy
+	startTimeout = 5 * time.Minute  // generous: the machine may be busy
 	stopTimeout  = 20 * time.Second // more than the 10 s a primary waits for its replicas
 )
 

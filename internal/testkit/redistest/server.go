@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -106,4 +107,18 @@ func (s *Server) ReplicaOf(primary *Server) {
 	Eventually(s.t, startTimeout, func() bool {
 		return s.p.replication("master_link_status:up")
 	}, "the link of the replica "+s.Addr()+" to "+primary.Addr())
+}
+
+// Linger makes keys that have a TTL live for ten minutes at least, for tests that tell the scripts what time it is.
+func Linger(t testing.TB, rdb redis.UniversalClient, keys ...string) {
+	t.Helper()
+	_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			p.ExpireGT(t.Context(), key, 10*time.Minute)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
