@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -257,7 +258,7 @@ func TestEveryKindOfClient(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := core.New(client(t), core.WithPrefix(redistest.Single(t).Prefix), core.WithDeadline(10*time.Second))
+			e := core.New(client(t), core.WithPrefix(redistest.Single(t).Prefix), core.WithDeadline(time.Minute))
 			if err := e.Preload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -373,7 +374,9 @@ func TestObserverReceivesEveryEvent(t *testing.T) {
 	}
 }
 
-func TestErrorsAreLoggedOnceASecond(t *testing.T) {
+func TestErrorsAreLoggedOnceASecond(t *testing.T) { synctest.Test(t, errorsAreLoggedOnceASecond) }
+
+func errorsAreLoggedOnceASecond(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -386,7 +389,7 @@ func TestErrorsAreLoggedOnceASecond(t *testing.T) {
 	for _, err := range []error{core.ErrInvalid, seckill.ErrTooFewLeft, seckill.ErrNoSale} {
 		o.Observe(t.Context(), core.Event{Guard: "s", Op: "restock", Err: fmt.Errorf("core: restock: %w", err)})
 	}
-	core.LogAgain(o)
+	<-time.After(time.Second) // of the bubble's clock
 	o.Observe(t.Context(), core.Event{Guard: "w", Op: "check", Err: errors.New("down")})
 	if n := strings.Count(log.String(), "level=WARN"); n != 2 ||
 		!strings.Contains(log.String(), "errors_not_logged=99") {
