@@ -51,8 +51,10 @@ func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 	page := readACLPage(t)
 	single, cluster := &aclServers{t: t, page: page}, &aclServers{t: t, page: page}
 	single.nodes = []*redistest.Server{redistest.StartServer(t)}
-	cluster.moves = redistest.StartCluster(t)
-	cluster.nodes = cluster.moves.Nodes
+	if redistest.All() {
+		cluster.moves = redistest.StartCluster(t)
+		cluster.nodes = cluster.moves.Nodes
+	}
 
 	var names []string // from Redis 7.2 on, a client can tell its name
 	if info, err := single.admin(0).Do(t.Context(), "command", "info", "client|setinfo").Slice(); err != nil {
@@ -75,15 +77,24 @@ func TestACLLinesAreWhatTheGuardsNeed(t *testing.T) {
 		{"cluster", cluster, append(names, "limits", "guards"), nil, operationsOfACluster},
 		{"acked", cluster, append(names, "limits", "guards", "cluster"), nil, ackedOperations},
 	} {
+		if row.servers.nodes == nil {
+			continue // left to CI
+		}
 		before := page.words(row.before...)
 		row.scripts = slices.DeleteFunc(row.scripts, func(word string) bool {
 			return slices.Contains(before, word)
 		})
+		if !redistest.All() { // the block is enough; CI shows that nothing of it can go
+			if more := single.denied(append(before, page.blocks[row.block]...), row.ops); more != nil {
+				t.Errorf("docs/running-on.md: the block %q lacks %q", row.block, more)
+			}
+			continue
+		}
 		found := row.servers.denied(append(before, row.scripts...), row.ops)
 		page.want(t, row.block, row.scripts, found)
 	}
 	for name := range page.scripts {
-		if !single.ran[name] && !cluster.ran[name] {
+		if redistest.All() && !single.ran[name] && !cluster.ran[name] {
 			t.Errorf("no operation has run lua/%s.lua: add one to everyOperation", name)
 		}
 	}
@@ -270,7 +281,7 @@ func (s *aclServers) deniedOn(admin *redis.Client, user string) (commands []stri
 // run runs the operations as the user and returns their errors.
 func (s *aclServers) run(user string, ops func(*aclRun)) []error {
 	opt := &redis.UniversalOptions{Addrs: []string{s.nodes[0].Addr()}, Username: user, Password: "SECRET",
-		IsClusterMode: s.moves != nil}
+		ReadTimeout: time.Minute, IsClusterMode: s.moves != nil}
 	rdb := redis.NewUniversalClient(opt) // with the commands that go-redis sends by default
 	defer func() { _ = rdb.Close() }()
 	r := &aclRun{aclServers: s, ctx: s.t.Context(), rdb: rdb}
@@ -304,7 +315,7 @@ func (s *aclServers) noteScripts(admin *redis.Client) {
 
 // engine returns an engine as another process would have it.
 func (r *aclRun) engine(options ...core.Option) *core.Engine {
-	return core.New(r.rdb, append(options, core.WithDeadline(5*time.Second), core.WithoutBreaker(),
+	return core.New(r.rdb, append(options, core.WithDeadline(time.Minute), core.WithoutBreaker(),
 		core.WithRefusalMemory(0), core.WithObserver(guardtest.Ignore{}))...)
 }
 
@@ -472,20 +483,21 @@ func everyOperation(r *aclRun) {
 
 // semaphoreOperations are all operations of semaphores, those of two processes among them.
 func semaphoreOperations(r *aclRun) {
-	options := semaphore.Options{Max: 1, Lease: time.Second, Wait: time.Second}
+	const forbidden = 5 * time.Second // for which a call is awaited that a user may be forbidden to make
+	options := semaphore.Options{Max: 1, Lease: time.Second, Wait: time.Minute}
 	exports, others := semaphore.New(r.gate, "exports", options), semaphore.New(r.engine(), "exports", options)
 	first := r.check(exports, core.Attempt{Actor: "ann"})
-	waited := make(chan core.Decision)
+	waited := make(chan core.Decision, 1)
 	go func() {
 		d, err := others.Check(r.ctx, core.Attempt{Actor: "bob"})
 		r.must(err)
 		waited <- d
 	}()
-	often := time.NewTicker(time.Millisecond)
+	admin, often := r.admin(0), time.NewTicker(time.Millisecond)
 	defer often.Stop()
-	for begun := time.Now(); time.Since(begun) < options.Wait/2; <-often.C {
+	for begun := time.Now(); len(waited) == 0 && time.Since(begun) < forbidden; <-often.C {
 		state, _ := exports.Peek(r.ctx, core.Attempt{}) // it may be forbidden
-		if state.Waiting > 0 && len(r.admin(0).PubSubChannels(r.ctx, "*").Val()) > 0 {
+		if state.Waiting > 0 && len(admin.PubSubChannels(r.ctx, "*").Val()) > 0 {
 			break
 		}
 	}
@@ -500,7 +512,7 @@ func semaphoreOperations(r *aclRun) {
 		r.must(err)
 		select {
 		case <-held.Done(): // by a renewal
-		case <-time.After(5 * time.Second): // a command is forbidden
+		case <-time.After(forbidden):
 		}
 	}
 	r.must(core.Drain(r.ctx))

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/bans"
 	"github.com/gatehouse-go/gatehouse/core/idempotency"
@@ -213,7 +215,9 @@ func TestDoEndsTheWorkOfALostLease(t *testing.T) {
 func TestDoInAnOutage(t *testing.T) {
 	b := redistest.Single(t)
 	f := redistest.NewFaults(t)
-	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f))
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f, func(o *redis.UniversalOptions) {
+		o.MaxRetries, o.DialerRetries = -1, 1 // nobody is there
+	}))
 	polls, calls := votes.New(e, "polls", votes.Options{}), limit.NewSlidingWindow(e, "calls", limit.PerHour(1))
 	f.Refuse(true)
 	n := 0

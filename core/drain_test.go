@@ -22,7 +22,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 		witness := votes.New(guardtest.NewEngine(b), "v", votes.Options{})
 		faults := redistest.NewFaults(t)
 		b.Client = b.NewClientWith(t, faults)
-		e := guardtest.NewEngine(b)
+		e := guardtest.NewEngine(b, core.WithDeadline(time.Minute))
 		ballots := votes.New(e, "v", votes.Options{})
 		if err := e.Preload(t.Context()); err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestDrainWaitsForUndos(t *testing.T) {
 			_, err := ballots.Check(ctx, core.Attempt{Actor: "ann", Resource: "p", Item: "red"})
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return tally(t, witness, "p")["red"] == 2 },
+		redistest.Eventually(t, time.Minute, func() bool { return tally(t, witness, "p")["red"] == 2 },
 			"the vote to be counted")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {

@@ -55,7 +55,7 @@ func TestASettlingThatDoesNotReturn(t *testing.T) {
 			}
 			fine := &endless{e: e, settle: func() error { settled.Add(1); return nil }}
 			new(core.Place).SettleLater(fine, core.Decision{Guard: "endless"}, core.Commit)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := errors.Join(e.Drain(ctx), core.Drain(ctx)); err != nil {
 				t.Error(err)

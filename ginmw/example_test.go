@@ -31,7 +31,7 @@ func newEngine() (gate *core.Engine, stop func()) {
 		panic(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	return core.New(rdb, core.WithDeadline(5*time.Second)), func() { rdb.Close(); server.Close() }
+	return core.New(rdb, core.WithDeadline(time.Minute)), func() { rdb.Close(); server.Close() }
 }
 
 // send sends a request without a body.

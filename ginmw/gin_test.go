@@ -24,7 +24,7 @@ import (
 func newGate(t *testing.T) *core.Engine {
 	t.Helper()
 	b := redistest.Mini(t)
-	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 }
 
 // inPoll is a vote of the user in the poll of the path.

@@ -131,7 +131,7 @@ func ExampleRule_texts() {
 func ExampleRule_answer() {
 	rdb, stop := newRedis()
 	defer stop()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	buy := ratelimit.Rule{
 		Guard: sale,

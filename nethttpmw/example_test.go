@@ -36,7 +36,7 @@ func newRedis() (rdb *redis.Client, stop func()) {
 func ExampleHTTP() {
 	rdb, stop := newRedis()
 	defer stop()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	if _, err := sale.Open(context.Background(), "ticket", seckill.Sale{Stock: 1}); err != nil {
 		panic(err)
@@ -69,7 +69,7 @@ func ExampleTake() {
 	rdb, stop := newRedis()
 	defer stop()
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	if _, err := sale.Open(ctx, "ticket", seckill.Sale{Stock: 10, Hold: 15 * time.Minute}); err != nil {
 		panic(err)
@@ -103,7 +103,7 @@ func ExampleTake() {
 func ExampleRule_failedLogins() {
 	rdb, stop := newRedis()
 	defer stop()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	guesses := ratelimit.Rule{
 		Guard:   limit.NewSlidingWindow(gate, "guesses", limit.PerHour(2)),
 		Who:     keyfuncs.Query("user"),
@@ -134,7 +134,7 @@ func ExampleRule_bansAndLists() {
 	rdb, stop := newRedis()
 	defer stop()
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	nuisances := keyfuncs.NewList(keyfuncs.IP(), "198.51.100.0/24")
 	bans := bans.New(gate, "bans",
 		bans.Options{Refusals: 2, First: time.Minute, Longest: 24 * time.Hour, Decay: time.Hour})

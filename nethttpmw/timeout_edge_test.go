@@ -14,6 +14,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 )
@@ -28,9 +29,13 @@ func TestBuyersAtTheEndOfATimeout(t *testing.T) {
 	if redistest.Soak() {
 		rounds = 20
 	}
+	timed.Test(t, 20*time.Millisecond, func(t *timed.T) { buyersAtTheEnd(t, rounds) })
+}
+
+func buyersAtTheEnd(t *timed.T, rounds int) {
 	const buyers, limit = 300, 150 * time.Millisecond
 	b := redistest.Single(t)
-	e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(2*time.Second),
+	e := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 		core.WithObserver(guardtest.Ignore{}))
 	for round := range rounds {
 		sale := seckill.New(e, fmt.Sprint("edge-", round), seckill.Options{})

@@ -37,7 +37,7 @@ func TestAFloodOfRefusalsIsCheap(t *testing.T) {
 	const requests, rate, refusals = 10_000, 5, 10
 	b := redistest.Mini(t)
 	client := &counting{Client: b.Client}
-	gate := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	gate := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 	app := nethttpmw.HTTP(pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(rate)),
 		Who:   keyfuncs.IP(),

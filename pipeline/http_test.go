@@ -120,7 +120,7 @@ func TestSwitchedConnectionsAreKept(t *testing.T) {
 	if answer.StatusCode != http.StatusSwitchingProtocols || line != "hello\n" {
 		t.Errorf("%d %q, %v", answer.StatusCode, line, err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(guard.ends()) > 0 },
+	redistest.Eventually(t, time.Minute, func() bool { return len(guard.ends()) > 0 },
 		"the request to be settled")
 	if got := guard.ends(); !slices.Equal(got, []bool{true}) {
 		t.Errorf("settled as %v", got)

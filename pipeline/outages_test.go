@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,8 +41,15 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 	quietly(t)
 	o := redistest.StartOutages(t)
 	for _, kind := range redistest.OutageKinds {
+		if !redistest.All() && !strings.Contains("stopped hanging full", kind) {
+			continue
+		}
 		t.Run(kind, func(t *testing.T) {
-			e := core.New(o.NewClient(true), core.WithPrefix("p-"+kind), core.WithDeadline(500*time.Millisecond),
+			deadline := 500 * time.Millisecond
+			if kind == "full" { // a full Redis answers at once
+				deadline = time.Minute
+			}
+			e := core.New(o.NewClient(true), core.WithPrefix("p-"+kind), core.WithDeadline(deadline),
 				core.WithObserver(unobserved{}), core.WithBreaker(0, 50*time.Millisecond))
 			done := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 			mux := http.NewServeMux()
@@ -75,13 +83,14 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 			}
 			decides := func(what string) {
 				t.Helper()
-				redistest.Eventually(t, 20*time.Second,
+				redistest.Eventually(t, time.Minute,
 					func() bool { return send("/closed?who="+rand.Text()).Code == http.StatusOK }, what)
 			}
 			decides("Redis is asked")
-			if _, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 5}); err != nil {
-				t.Fatal(err)
-			}
+			redistest.Eventually(t, time.Minute, func() bool {
+				_, err := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 5})
+				return err == nil
+			}, "the sale is open")
 			bought := make(chan int)
 			go func() {
 				for { // a check that was too late on a busy machine is undone, and made again
@@ -121,7 +130,7 @@ func TestPoliciesInEveryOutage(t *testing.T) {
 				return
 			}
 			var status seckill.Status
-			redistest.Eventually(t, 40*time.Second, func() (free bool) {
+			redistest.Eventually(t, 2*time.Minute, func() (free bool) {
 				status, _ = sale.Status(t.Context(), "tv")
 				return status.Held == 0 && status.Left+status.Sold == 5
 			}, "the purchase is cancelled")

@@ -31,7 +31,7 @@ func TestTheTryThatSucceedsCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := redistest.Mini(t)
-			gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+			gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 			votes, sale := votes.New(gate, "vote", votes.Options{}), seckill.New(gate, "sale", seckill.Options{})
 			if _, err := sale.Open(t.Context(), "t1", seckill.Sale{Stock: 1}); err != nil {
 				t.Fatal(err)

@@ -253,7 +253,7 @@ func blip(
 	t.Helper()
 	b := redistest.Mini(t)
 	faults := redistest.NewFaults(t)
-	gate := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Second))
+	gate := core.New(b.NewClientWith(t, faults), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 	ran = new(int)
 	h := nethttpmw.HTTP(rule(gate))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if *ran++; *ran == 1 {

@@ -71,7 +71,7 @@ func TestASlowBodyDoesNotGoBeforeTheLimitInFrontOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				gate := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
+				gate := core.New(b.NewClient(t), core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 				front := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "front", limit.PerHour(10)),
 					Who: keyfuncs.IP()}
 				rule := pipeline.Rule{Guard: limit.NewSlidingWindow(gate, "body", limit.PerHour(1000)), Who: all}

@@ -23,6 +23,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/pipeline"
@@ -52,7 +53,7 @@ func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // want wants n round trips since the last call.
-func (c *trips) want(t *testing.T, n int64, what string) {
+func (c *trips) want(t testing.TB, n int64, what string) {
 	t.Helper()
 	if got := c.n.Swap(0); got != n {
 		t.Errorf("%s: %d round trips, want %d", what, got, n)
@@ -68,15 +69,15 @@ type process struct {
 	masters func(actors ...string) int64 // that have the keys of actors at the guards a, b, c
 }
 
-func newProcess(t *testing.T, b redistest.Backend, obeys bool, options ...core.Option) *process {
+func newProcess(t testing.TB, b redistest.Backend, obeys bool, options ...core.Option) *process {
 	t.Helper()
 	o := b.Options()
-	o.ContextTimeoutEnabled = obeys
+	o.ContextTimeoutEnabled, o.ReadTimeout = obeys, time.Minute
 	return newProcessOver(t, b, redis.NewUniversalClient(o), options...)
 }
 
 func newProcessOver(
-	t *testing.T, b redistest.Backend, rdb redis.UniversalClient, options ...core.Option,
+	t testing.TB, b redistest.Backend, rdb redis.UniversalClient, options ...core.Option,
 ) *process {
 	t.Helper()
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -100,13 +101,13 @@ func newProcessOver(
 		rdb.AddHook(p.trips)
 	}
 	p.Engine = core.New(rdb, append([]core.Option{core.WithPrefix(b.Prefix),
-		core.WithDeadline(10 * time.Second), core.WithObserver(p.events), core.WithRefusalMemory(0)},
+		core.WithDeadline(time.Minute), core.WithObserver(p.events), core.WithRefusalMemory(0)},
 		options...)...)
 	return p
 }
 
 // ready has the scripts known to the servers, and asks what each guard asks before its first check.
-func (p *process) ready(t *testing.T, guards ...*limit.SlidingWindow) {
+func (p *process) ready(t testing.TB, guards ...*limit.SlidingWindow) {
 	t.Helper()
 	if err := p.Preload(t.Context()); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func (p *process) seen() []string {
 	return ops
 }
 
-func (p *process) wantSeen(t *testing.T, want ...string) {
+func (p *process) wantSeen(t testing.TB, want ...string) {
 	t.Helper()
 	if got := p.seen(); !slices.Equal(got, want) {
 		t.Errorf("the observer was told of %q, want %q", got, want)
@@ -162,7 +163,7 @@ func answering(status int, rules ...pipeline.Rule) http.Handler {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 }
 
-func wantStatus(t *testing.T, app http.Handler, want int) http.Header {
+func wantStatus(t testing.TB, app http.Handler, want int) http.Header {
 	t.Helper()
 	w := httptest.NewRecorder()
 	app.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
@@ -172,7 +173,7 @@ func wantStatus(t *testing.T, app http.Handler, want int) http.Header {
 	return w.Header()
 }
 
-func wantUsed(t *testing.T, g *limit.SlidingWindow, actor string, want int64) {
+func wantUsed(t testing.TB, g *limit.SlidingWindow, actor string, want int64) {
 	t.Helper()
 	d, err := g.Peek(t.Context(), core.Attempt{Actor: actor})
 	if err != nil || d.Limit-d.Remaining != want {
@@ -306,7 +307,7 @@ func TestALaterLimitLeavesNoTraceWhereAnEarlierOneRefuses(t *testing.T) {
 }
 
 // windows1 returns the limit of a name, which it makes once.
-func (p *process) windows1(t *testing.T, name string, most int64) *limit.SlidingWindow {
+func (p *process) windows1(t testing.TB, name string, most int64) *limit.SlidingWindow {
 	t.Helper()
 	if p.made == nil {
 		p.made = map[string]*limit.SlidingWindow{}
@@ -607,6 +608,11 @@ func TestClaimsAreAskedInTurn(t *testing.T) {
 
 // TestASlowFunctionOfALaterLimitTakesNoTimeFromEarlierOnes: each check has a deadline of its own.
 func TestASlowFunctionOfALaterLimitTakesNoTimeFromEarlierOnes(t *testing.T) {
+	t.Parallel()
+	timed.Test(t, 500*time.Millisecond, aSlowFunctionTakesNoTime)
+}
+
+func aSlowFunctionTakesNoTime(t *timed.T) {
 	b := redistest.Mini(t)
 	p := newProcess(t, b, true, core.WithDeadline(time.Second))
 	guards := p.windows("a", 9)

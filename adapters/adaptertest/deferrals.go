@@ -60,7 +60,7 @@ func refusalsRunLater(s *scene) {
 	}
 	defer s.work(requests, handler)()
 	free.Store(true)
-	redistest.Eventually(s.T, 30*time.Second, func() bool {
+	redistest.Eventually(s.T, time.Minute, func() bool {
 		w = page()
 		return w.Header().Get(deferred.StateHeader) == "done"
 	}, "the request has run")

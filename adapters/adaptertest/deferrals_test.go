@@ -68,7 +68,7 @@ func laterIsJudgedAlike(s *scene) {
 	defer s.work(requests, handler)()
 	for i, want := range []string{"201 203.0.113.7 example.com v1", "403 another site", "403 another site"} {
 		var w *httptest.ResponseRecorder
-		redistest.Eventually(s.T, 30*time.Second, func() bool {
+		redistest.Eventually(s.T, time.Minute, func() bool {
 			w = send(handler, request(http.MethodGet, locations[i], https, client))
 			return w.Code != http.StatusAccepted
 		}, "the request has ended")

@@ -332,8 +332,11 @@ func (s *scene) wantKept(g core.Guard, kept bool) {
 }
 
 func endingsSettle(s *scene) {
-	for _, taking := range takings {
-		for _, e := range endings {
+	for i, taking := range takings {
+		for j, e := range endings {
+			if !runs(i + j) {
+				continue
+			}
 			s.sub(taking.name+", "+e.name, func(s *scene) {
 				rule := taking.rule(s)
 				app, _ := e.play(s, rule)

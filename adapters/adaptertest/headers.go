@@ -27,7 +27,10 @@ func (s *scene) wantFigures(header http.Header, policies, limits []string) {
 // everyEndingHasHeaders plays a limit around the application, and on the route one with several limits and a
 // vote.
 func everyEndingHasHeaders(s *scene) {
-	for _, e := range endings {
+	for i, e := range endings {
+		if !runs(i) {
+			continue
+		}
 		s.sub(e.name, func(s *scene) {
 			s.clock(noon)
 			site := rate(limit.NewSlidingWindow(s.gate, "site", limit.PerMinute(9)))

@@ -8,7 +8,7 @@ import (
 
 // lock makes a lock for the things.
 func (s *scene) lock() *lock.Guard {
-	return lock.New(s.gate, "thing", lock.Options{Lease: 3 * time.Second})
+	return lock.New(s.gate, "thing", lock.Options{Lease: time.Minute})
 }
 
 // wantUnlocked wants nobody to hold the lock of the thing.

@@ -20,6 +20,9 @@ func Run(t *testing.T, f Framework) {
 	}
 }
 
+// runs reports whether a case of a long table runs: in make test each fourth does.
+func runs(number int) bool { return redistest.All() || number%4 == 0 }
+
 func (f Framework) server(t testing.TB) redistest.Backend {
 	t.Helper()
 	client, prefix := f.Redis(t)

@@ -41,7 +41,7 @@ func newScene(t *testing.T, f Framework, start func(testing.TB) redistest.Backen
 // newEngine makes an engine with a deadline that suits a busy machine, and that does not log the outages
 // which checks cause on purpose.
 func newEngine(rdb script.Client, prefix string, options ...core.Option) *core.Engine {
-	return core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(10 * time.Second),
+	return core.New(rdb, append([]core.Option{core.WithPrefix(prefix), core.WithDeadline(time.Minute),
 		core.WithObserver(ignore{})}, options...)...)
 }
 

@@ -13,7 +13,7 @@ import (
 
 // semaphore makes a semaphore for the things, with this many permits.
 func (s *scene) semaphore(most int64) *semaphore.Guard {
-	return semaphore.New(s.gate, "exports", semaphore.Options{Max: most, Lease: 3 * time.Second})
+	return semaphore.New(s.gate, "exports", semaphore.Options{Max: most, Lease: time.Minute})
 }
 
 // wantFree wants no permit of the thing to be held.
@@ -28,13 +28,14 @@ func (s *scene) wantFree(g *semaphore.Guard) {
 func lostPermitsEndTheContext(s *scene) {
 	for _, shadowed := range []bool{false, true} {
 		s.sub(map[bool]string{false: "enforced", true: "shadowed"}[shadowed], func(s *scene) {
+			s.Parallel() // it waits for the holder to ask
 			g := semaphore.New(s.gate, "exports", semaphore.Options{Max: 1, Lease: 3 * time.Second})
 			rule := claim(g)
 			if shadowed {
 				rule.Rollout = pipeline.Shadow()
 			}
 			app := s.framework.Build(onThings(func(c Context) {
-				if _, err := g.Evict(c.Request().Context(), core.Attempt{Resource: "t1"}); err != nil {
+				if _, err := g.Evict(s.Context(), core.Attempt{Resource: "t1"}); err != nil {
 					s.Error(err)
 				}
 				ctx := c.Request().Context()
@@ -48,7 +49,7 @@ func lostPermitsEndTheContext(s *scene) {
 				if !shadowed {
 					select {
 					case <-ctx.Done():
-					case <-time.After(10 * time.Second): // it does not end
+					case <-time.After(time.Minute): // it does not end
 					}
 				}
 				if cause := context.Cause(ctx); errors.Is(cause, semaphore.ErrLost) == shadowed {

@@ -32,11 +32,11 @@ func permitsAreHeld(s *scene) {
 	<-entered
 	const policy = `"exports";q=1;qu="concurrent-requests"`
 	again := send(app, request(http.MethodPost, thing))
-	if again.Code != http.StatusTooManyRequests || again.Header().Get("Retry-After") != "3" ||
+	if again.Code != http.StatusTooManyRequests || again.Header().Get("Retry-After") != "60" ||
 		again.Body.String() != busy {
 		s.Errorf("%d %v %s: want 429 busy", again.Code, again.Header(), again.Body)
 	}
-	s.wantFigures(again.Header(), []string{policy}, []string{`"exports";r=0;t=3`})
+	s.wantFigures(again.Header(), []string{policy}, []string{`"exports";r=0;t=60`})
 	close(leave)
 	if w := <-first; w.Code != http.StatusOK {
 		s.Errorf("%d %s", w.Code, w.Body)

@@ -81,7 +81,7 @@ func (srv *server) wait() any {
 	select {
 	case value := <-srv.ended:
 		return value
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		srv.scene.Fatal("the request does not end")
 		return nil
 	}

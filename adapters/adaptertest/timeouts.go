@@ -135,7 +135,7 @@ func (s *scene) lostWhileConfirmed(around Around) {
 		if named {
 			want = seckill.Status{Stock: 1, Sold: 1}
 		}
-		redistest.Eventually(s, 10*time.Second, func() bool {
+		redistest.Eventually(s, time.Minute, func() bool {
 			status, err := sale.Status(s.Context(), "t1")
 			want.Epoch = status.Epoch
 			return err == nil && status == want
@@ -185,7 +185,7 @@ func (s *scene) answeredBehind(around Around, b behind, sells bool) {
 			s.Errorf("client %d got %d %s, want %d", i, status, body, want)
 		}
 		close(answered)
-		redistest.Eventually(s, 10*time.Second, func() bool {
+		redistest.Eventually(s, time.Minute, func() bool {
 			if !sells {
 				tally, err := ballots.Tally(s.Context(), "t1")
 				return err == nil && tally["red"] == yes

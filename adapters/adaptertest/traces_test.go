@@ -42,7 +42,7 @@ func TestARefusalWithoutADecisionLeavesATrace(t *testing.T) { onMini(t, refusals
 // refusalsLeaveATrace plays requests that get 400 and 403 before a guard has decided.
 func refusalsLeaveATrace(s *scene) {
 	heard := &traces{}
-	gate := core.New(s.backend.Client, core.WithPrefix(s.backend.Prefix), core.WithDeadline(10*time.Second),
+	gate := core.New(s.backend.Client, core.WithPrefix(s.backend.Prefix), core.WithDeadline(time.Minute),
 		core.WithObserver(heard))
 	site := rate(limit.NewSlidingWindow(gate, "site", limit.PerHour(100)))
 	site.Deny = keyfuncs.NewList(keyfuncs.User(UserKey), "mallory")

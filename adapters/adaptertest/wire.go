@@ -73,7 +73,7 @@ func (srv *wire) dial() *client {
 		c.Conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is our own
 	}
 	srv.scene.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	return c
 }
 
@@ -115,7 +115,7 @@ func (srv *wire) wait() {
 	srv.scene.Helper()
 	select {
 	case <-srv.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		srv.scene.Fatal("the request does not end")
 	}
 }
@@ -215,10 +215,10 @@ func (d deed) want(t trouble, around surrounding) (counts, hears int) {
 
 // endingsOnTheWire is the table of docs/contracts.md: handler x connection and context x middleware around.
 func endingsOnTheWire(s *scene) {
-	for _, around := range surroundings {
-		for _, t := range troubles {
-			for _, d := range deeds {
-				if around.late && t.make != nil && !t.deaf {
+	for i, around := range surroundings {
+		for j, t := range troubles {
+			for k, d := range deeds {
+				if !runs(i+j+k) || around.late && t.make != nil && !t.deaf {
 					continue // it is undefined which of the two ends the context first
 				}
 				s.sub(around.name+", "+t.name+", "+d.name, func(s *scene) { s.endOnTheWire(d, t, around) })
@@ -456,7 +456,7 @@ func panicsAfterAYesChangeNothing(s *scene) {
 				s.Errorf("the client got %+v", answer)
 			}
 			srv.wait()
-			redistest.Eventually(s, 10*time.Second, func() bool {
+			redistest.Eventually(s, time.Minute, func() bool {
 				status, err := purchase.Status(s.Context(), "t1")
 				return err == nil && status.Sold == 1
 			}, "the unit is sold")

@@ -29,7 +29,7 @@ import (
 func newGate(t *testing.T) *core.Engine {
 	t.Helper()
 	b := redistest.Mini(t)
-	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 }
 
 func newEcho() *echo.Echo {

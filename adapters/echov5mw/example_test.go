@@ -25,7 +25,7 @@ func ExampleEcho() {
 		panic(err)
 	}
 	defer server.Close()
-	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(5*time.Second))
+	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(time.Minute))
 
 	perIP := ratelimit.Rule{Guard: limit.NewSlidingWindow(gate, "site", limit.PerMinute(3)), Who: keyfuncs.IP()}
 	vote := ratelimit.Rule{

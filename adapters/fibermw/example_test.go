@@ -25,7 +25,7 @@ func ExampleFiber() {
 		panic(err)
 	}
 	defer server.Close()
-	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(5*time.Second))
+	gate := core.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), core.WithDeadline(time.Minute))
 
 	vote := ratelimit.Rule{
 		Guard: votes.New(gate, "poll", votes.Options{}),

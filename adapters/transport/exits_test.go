@@ -76,8 +76,9 @@ func TestAGuardThatPanics(t *testing.T) {
 // TestThePartnersWordInAnOutage: a request that passes because Redis does not answer brings a word all the
 // same.
 func TestThePartnersWordInAnOutage(t *testing.T) {
+	t.Parallel()
 	b, f := redistest.Single(t), redistest.NewFaults(t)
-	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f))
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f, hasty))
 	open := rule(limit.NewSlidingWindow(e, "partner", limit.PerHour(100)), 0)
 	open.OnOutage = core.FailOpen
 	p := newAnswering(t)
@@ -120,7 +121,7 @@ func TestRulesOfOneGuardHaveTheirOwnPauses(t *testing.T) {
 	}
 	_, err := get(c, p.URL+"/long")
 	wantLimited(t, err, 2*time.Minute, 10*time.Minute, true)
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		d, err := long.Pauses.Check(t.Context(), account)
 		return err == nil && !d.Allowed
 	}, "Pauses of the second rule has no ban")
@@ -137,9 +138,10 @@ func (f *failures) Observe(_ context.Context, e core.Event) {
 
 // TestAPauseIsToldWhenRedisIsBack: other processes hear of a pause that began while Redis did not answer.
 func TestAPauseIsToldWhenRedisIsBack(t *testing.T) {
+	t.Parallel()
 	b, f := redistest.Single(t), redistest.NewFaults(t)
 	var failed failures
-	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f), core.WithObserver(&failed))
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f, hasty), core.WithObserver(&failed))
 	p := newAnswering(t)
 	p.say(http.StatusTooManyRequests, "Retry-After", "50")
 	here := client(t, rule(limit.NewSlidingWindow(e, "partner", limit.PerHour(100)), 0))
@@ -149,10 +151,10 @@ func TestAPauseIsToldWhenRedisIsBack(t *testing.T) {
 	}
 	_, err := get(here, p.URL)
 	wantLimited(t, err, time.Second, 50*time.Second, true)
-	redistest.Eventually(t, 20*time.Second, func() bool { return failed.bans.Load() > 0 }, "the ban fails")
+	redistest.Eventually(t, time.Minute, func() bool { return failed.bans.Load() > 0 }, "the ban fails")
 	f.Heal()
 	there := bans.New(guardtest.NewEngine(b), "partner.pauses", bans.Options{})
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		d, err := there.Check(t.Context(), account)
 		return err == nil && !d.Allowed
 	}, "the pause is not told")

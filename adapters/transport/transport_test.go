@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/gatehouse-go/gatehouse/adapters/transport"
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/budget"
@@ -70,6 +72,9 @@ func client(t *testing.T, rules ...transport.Rule) *http.Client {
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }
+
+// hasty is for a client of a Redis that is away: it does not ask again.
+func hasty(o *redis.UniversalOptions) { o.MaxRetries, o.DialerRetries = -1, 1 }
 
 // get gets a page and returns its status.
 func get(c *http.Client, url string) (int, error) {
@@ -259,6 +264,7 @@ func TestARequestThatWasNotSentGivesItsUnitsBack(t *testing.T) {
 
 // TestARefusedRequestClosesItsBody, and is not changed.
 func TestARefusedRequestClosesItsBody(t *testing.T) {
+	t.Parallel()
 	g := limit.NewSlidingWindow(core.NewMemory(), "partner", limit.PerHour(1))
 	p := newPartner(t, nil)
 	c := client(t, rule(g, 0))
@@ -324,7 +330,8 @@ func TestRedirectsCountEach(t *testing.T) {
 // permit ends the request.
 func TestAPermitEndsWithTheBody(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-		g := semaphore.New(guardtest.NewEngine(b), "partner", semaphore.Options{Max: 1, Lease: 3 * time.Second})
+		e := guardtest.NewEngine(b)
+		g := semaphore.New(e, "partner", semaphore.Options{Max: 1, Lease: time.Minute})
 		p := newPartner(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "a part")
 			_ = http.NewResponseController(w).Flush()
@@ -348,10 +355,13 @@ func TestAPermitEndsWithTheBody(t *testing.T) {
 		if _, err := get(c, p.URL); err != nil { // read to its end
 			t.Error(err)
 		}
-		long, err := c.Get(p.URL + "/long")
-		if err != nil {
-			t.Fatal(err)
-		}
+		g = semaphore.New(e, "soon", semaphore.Options{Max: 1, Lease: 3 * time.Second}) // its holder asks each second
+		c = client(t, rule(g, 0))
+		var long *http.Response
+		redistest.Eventually(t, time.Minute, func() bool { // else the lease is over before the answer begins
+			long, err = c.Get(p.URL + "/long") //nolint:bodyclose // see below
+			return err == nil
+		}, "a request has its permit")
 		if _, err := g.Evict(t.Context(), account); err != nil {
 			t.Error(err)
 		}
@@ -438,9 +448,10 @@ func TestASpentThatPanics(t *testing.T) {
 
 // TestOutagesOfRedis: the policy of a rule.
 func TestOutagesOfRedis(t *testing.T) {
+	t.Parallel()
 	b := redistest.Single(t)
 	f := redistest.NewFaults(t)
-	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f))
+	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f, hasty))
 	g := limit.NewSlidingWindow(e, "partner", limit.Per(2, 300*time.Millisecond))
 	p := newPartner(t, nil)
 	f.Refuse(true)
@@ -469,6 +480,7 @@ func TestOutagesOfRedis(t *testing.T) {
 
 // TestASilentRedisIsNoEndOfMost: the time to wait is shorter than a call may take, and the policy holds.
 func TestASilentRedisIsNoEndOfMost(t *testing.T) {
+	t.Parallel()
 	b := redistest.Single(t)
 	f := redistest.NewFaults(t)
 	e := guardtest.NewEngineOver(b, b.NewClientWith(t, f), core.WithDeadline(100*time.Millisecond))
@@ -485,6 +497,7 @@ func TestASilentRedisIsNoEndOfMost(t *testing.T) {
 
 // TestALittleTimeToWait is used, and what is refused afterwards says when to come back.
 func TestALittleTimeToWait(t *testing.T) {
+	t.Parallel()
 	b := redistest.Single(t)
 	p := newPartner(t, nil)
 	const window = 500 * time.Millisecond

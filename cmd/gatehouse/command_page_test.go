@@ -18,6 +18,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 	"github.com/gatehouse-go/gatehouse/keyfuncs"
 	"github.com/gatehouse-go/gatehouse/nethttpmw"
 	"github.com/gatehouse-go/gatehouse/ops/config"
@@ -38,6 +39,10 @@ const (
 // in order, and compares what it prints with the lines below it, times and the counts of polls masked. An
 // exit code other than 0 stands in the page as a line "$ echo $?" with the code below it.
 func TestTheCommandsOfThePagePrintWhatItSays(t *testing.T) {
+	timed.Test(t, 2*time.Second, pagePrintsWhatItSays) // a command has 5 s for each call
+}
+
+func pagePrintsWhatItSays(t *timed.T) {
 	data, err := os.ReadFile(commandPage)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +99,7 @@ func commandsOf(block string) (all []string) {
 }
 
 // wordsOf splits a command as a shell does: words may be quoted with ' or ".
-func wordsOf(t *testing.T, command string) (words []string) {
+func wordsOf(t testing.TB, command string) (words []string) {
 	t.Helper()
 	command = strings.ReplaceAll(command, "\\\n", " ")
 	for _, word := range regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(command, -1) {
@@ -118,7 +123,7 @@ func masked(text string) string {
 
 // pageWorld makes what the page tells of: its file of rules, what an application has counted in a Redis, and
 // the application.
-func pageWorld(t *testing.T, page string) (dir string, environ []string, url string) {
+func pageWorld(t testing.TB, page string) (dir string, environ []string, url string) {
 	t.Helper()
 	rules := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page)
 	if rules == nil {
@@ -166,7 +171,7 @@ func pageWorld(t *testing.T, page string) (dir string, environ []string, url str
 }
 
 // pageApplication serves what the page attacks.
-func pageApplication(t *testing.T) string {
+func pageApplication(t testing.TB) string {
 	t.Helper()
 	gate := core.NewMemory(core.WithLogger(slog.New(slog.DiscardHandler)))
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

@@ -189,6 +189,7 @@ func TestAClaimOfASuspectWhoseReplyIsLost(t *testing.T) {
 		faults, clock := redistest.NewFaults(t), guardtest.NewClock()
 		options := b.Options()
 		options.Dialer, options.MaxRetries, options.MaxRedirects = faults.Dial, -1, -1
+		options.ReadTimeout = time.Minute
 		once := redis.NewUniversalClient(options)
 		t.Cleanup(func() { _ = once.Close() })
 		again := delay.New(guardtest.NewEngineOver(b, b.NewClientWith(t, faults), guardtest.WithClock(clock)),
@@ -275,7 +276,7 @@ func TestSuspectsRunApart(t *testing.T) {
 					return nil
 				})
 		}
-		redistest.Eventually(t, 30*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			clock.Advance(time.Millisecond)
 			one, err := queues[0].Counts(t.Context())
 			wantErr(t, err, nil)
@@ -334,8 +335,9 @@ func TestTasksThatRunForLongHoldUpNobody(t *testing.T) {
 
 // TestAStoppedSuspectStaysOne: it has not ended, and the try does not count.
 func TestAStoppedSuspectStaysOne(t *testing.T) {
-	each(t, delay.Options{}, func(t *testing.T, q *delay.Queue, clock *guardtest.Clock) {
-		lapse(t, q, clock, "a")
+	clock := guardtest.NewClock()
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, _ *still) {
+		lapse(t, calm, clock, "a")
 		begun := make(chan struct{})
 		stop := working(t, q, delay.WorkOptions{Stop: -1}, func(ctx context.Context, _ delay.Task) error {
 			close(begun)
@@ -344,15 +346,15 @@ func TestAStoppedSuspectStaysOne(t *testing.T) {
 		})
 		<-begun
 		wantErr(t, stop(), nil)
-		claimSuspect(t, q, "a", 1)
-	})
+		claimSuspect(t, calm, "a", 1)
+	}, guardtest.WithClock(clock))
 }
 
 // TestAFullRedisLetsSuspectsRun: they are taken back, claimed and buried.
 func TestAFullRedisLetsSuspectsRun(t *testing.T) {
 	server, clock := redistest.StartServer(t), guardtest.NewClock()
 	rdb := server.Client(t)
-	q := delay.New(core.New(rdb, core.WithDeadline(10*time.Second), guardtest.WithClock(clock)), "tasks",
+	q := delay.New(core.New(rdb, core.WithDeadline(time.Minute), guardtest.WithClock(clock)), "tasks",
 		delay.Options{MaxTries: 1})
 	wantErr(t, q.Engine().Preload(t.Context()), nil)
 	lapse(t, q, clock, "a", "b")

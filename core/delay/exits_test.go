@@ -28,8 +28,9 @@ func TestFunctionsOfTheApplicationThatDoNotReturn(t *testing.T) {
 		"a Backoff that exits":    func(int) time.Duration { runtime.Goexit(); return 0 },
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			q := delay.New(guardtest.NewEngine(redistest.Single(t)), "tasks",
-				delay.Options{MaxTries: 2, Lease: time.Second})
+				delay.Options{MaxTries: 2})
 			var tries atomic.Int64
 			stop := working(t, q, delay.WorkOptions{Concurrency: 1, Backoff: backoff},
 				func(_ context.Context, task delay.Task) error {
@@ -62,8 +63,9 @@ func (unobservant) Observe(_ context.Context, e core.Event) { panic(e.Op) }
 
 // TestAnObserverThatPanicsEndsNoWork: tasks run, and are done.
 func TestAnObserverThatPanicsEndsNoWork(t *testing.T) {
+	t.Parallel()
 	q := delay.New(guardtest.NewEngine(redistest.Single(t), core.WithObserver(unobservant{})), "tasks",
-		delay.Options{Lease: time.Second})
+		delay.Options{})
 	stop := working(t, q, delay.WorkOptions{}, func(_ context.Context, task delay.Task) error {
 		if task.ID == "fails" && task.Try == 1 {
 			return errors.New("of the test")

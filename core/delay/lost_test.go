@@ -78,6 +78,7 @@ func TestAClaimThatFailsIsGivenBack(t *testing.T) {
 		faults := redistest.NewFaults(t)
 		options := b.Options()
 		options.Dialer, options.MaxRetries, options.MaxRedirects = faults.Dial, -1, -1
+		options.ReadTimeout = time.Minute
 		rdb := redis.NewUniversalClient(options)
 		t.Cleanup(func() { _ = rdb.Close() })
 		q := delay.New(guardtest.NewEngineOver(b, rdb), "tasks", delay.Options{})
@@ -149,7 +150,7 @@ func TestACopyOfAScheduleComesAfterOthersHadTheID(t *testing.T) {
 // TestRefusedCallsOfAQueueWriteNothing: what changes nothing leaves nothing.
 func TestRefusedCallsOfAQueueWriteNothing(t *testing.T) {
 	rdb := redistest.StartServer(t).Client(t)
-	q := delay.New(core.New(rdb, core.WithDeadline(10*time.Second)), "tasks", delay.Options{})
+	q := delay.New(core.New(rdb, core.WithDeadline(time.Minute)), "tasks", delay.Options{})
 	ctx := t.Context()
 	size := func() int64 { return rdb.DBSize(ctx).Val() }
 	dirty := func() string { return rdb.Info(ctx, "persistence").Val() }
@@ -198,7 +199,7 @@ func changesOf(info string) (n int) {
 func TestAFullRedisLetsTheQueueDrain(t *testing.T) {
 	server := redistest.StartServer(t)
 	rdb := server.Client(t)
-	q := delay.New(core.New(rdb, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})),
+	q := delay.New(core.New(rdb, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{})),
 		"tasks", delay.Options{MaxTries: 2})
 	ctx := t.Context()
 	for i := range 4 {

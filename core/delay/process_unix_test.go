@@ -36,7 +36,7 @@ func TestWorkerProcess(t *testing.T) {
 		return // runs in a process of its own
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Minute))
 	q := delay.New(gate, "tasks", processOptions)
 	_ = delay.Work(t.Context(), q, func(ctx context.Context, task delay.Task) error {
 		fmt.Println("run", task.ID, task.Fence())
@@ -107,7 +107,7 @@ func TestTasksOfAKilledWorkerAreDeliveredAgain(t *testing.T) {
 		t.Errorf("the lease ends in %v", left)
 	}
 	again := make(chan time.Time, 1)
-	working(t, q, delay.WorkOptions{}, func(context.Context, delay.Task) error {
+	working(t, q, delay.WorkOptions{Lease: time.Minute}, func(context.Context, delay.Task) error {
 		again <- time.Now()
 		return nil
 	})

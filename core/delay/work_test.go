@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/core/delay"
@@ -39,7 +45,7 @@ func soon(int) time.Duration { return time.Millisecond }
 func eventually(t *testing.T, q *delay.Queue, id string, want delay.State) delay.Status {
 	t.Helper()
 	var s delay.Status
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		var err error
 		s, err = q.Find(t.Context(), id)
 		return err == nil && s.State == want
@@ -98,79 +104,129 @@ func TestWorkRunsTasksAndKeepsTheirResults(t *testing.T) {
 	})
 }
 
+// still is a hook of a client whose Redis can stand still: calls wait until it goes on.
+type still struct {
+	mu sync.Mutex
+	on chan struct{} // closed when it goes on
+}
+
+// stand lets Redis stand still until it is told to go on.
+func (s *still) stand() (goOn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = make(chan struct{})
+	return sync.OnceFunc(func() { close(s.on) })
+}
+
+func (s *still) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *still) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.mu.Lock()
+		on := s.on
+		s.mu.Unlock()
+		if on != nil {
+			select {
+			case <-on:
+			case <-ctx.Done():
+				cmd.SetErr(ctx.Err())
+				return ctx.Err()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (s *still) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// bubble runs a test in the fake time of testing/synctest: with a queue for a worker, whose Redis can stand
+// still, and the same queue for the test.
+func bubble(
+	t *testing.T, o delay.Options, f func(t *testing.T, q, calm *delay.Queue, redis *still), more ...core.Option,
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		defer m.Close()
+		made := func(hook ...redis.Hook) *delay.Queue {
+			rdb := redis.NewClient(&redis.Options{Addr: "redis", DisableIdentity: true, ContextTimeoutEnabled: true,
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
+			for _, h := range hook {
+				rdb.AddHook(h)
+			}
+			gate := core.New(rdb, append([]core.Option{core.WithClock(time.Now), core.WithObserver(guardtest.Ignore{}),
+				core.WithLogger(slog.New(slog.DiscardHandler))}, more...)...)
+			t.Cleanup(func() {
+				wantErr(t, gate.Drain(context.Background()), nil)
+				wantErr(t, rdb.Close(), nil)
+			})
+			return delay.New(gate, "tasks", o)
+		}
+		server := &still{}
+		f(t, made(server), made(), server)
+	})
+}
+
 // TestWorkRenewsLeases of tasks that take longer than one.
 func TestWorkRenewsLeases(t *testing.T) {
-	t.Parallel()
-	b, clock := redistest.Single(t), guardtest.NewClock()
-	options := delay.Options{Lease: 3 * time.Second} // for the worker real: a busy machine may be late by two
-	q := delay.New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "tasks", options)
-	other := delay.New(guardtest.NewEngine(b, guardtest.WithClock(clock)), "tasks", options)
-	leave := make(chan struct{})
-	stop := working(t, q, delay.WorkOptions{}, func(ctx context.Context, _ delay.Task) error {
-		select {
-		case <-leave:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, _ *still) {
+		stop := working(t, q, delay.WorkOptions{}, func(ctx context.Context, _ delay.Task) error {
+			select {
+			case <-time.After(time.Minute): // twice the lease
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		schedule(t, calm, "long", time.Time{})
+		for range 11 {
+			<-time.After(5 * time.Second)
+			claim(t, calm, 1)
+			wantStatus(t, calm, "long", delay.Running, 1, "")
 		}
+		<-time.After(10 * time.Second)
+		wantStatus(t, calm, "long", delay.Done, 1, "")
+		wantErr(t, stop(), nil)
 	})
-	schedule(t, q, "long", time.Time{})
-	eventually(t, q, "long", delay.Running)
-	for range 3 { // twice the lease in all
-		clock.Advance(options.Lease * 2 / 3)
-		redistest.Eventually(t, 20*time.Second, func() bool {
-			claim(t, other, 1)
-			ends := wantStatus(t, q, "long", delay.Running, 1, "").Ends
-			return ends.Equal(clock.Now().Add(options.Lease))
-		}, "the lease is not renewed")
-	}
-	close(leave)
-	eventually(t, q, "long", delay.Done)
-	wantErr(t, stop(), nil)
 }
 
 // TestAHandlerWhoseLeaseIsLostIsTold: when a renewal finds it lost, and when Redis stands still.
 //
 // Promise: A worker renews leases, and ends the context of a handler whose lease is lost. It recovers panics.
 func TestAHandlerWhoseLeaseIsLostIsTold(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartServer(t)
-	q, calm := hasty(t, server, delay.Options{Lease: 2 * time.Second})
-	begun, causes := make(chan delay.Task, 1), make(chan error, 1)
-	working(t, q, delay.WorkOptions{Backoff: soon}, func(ctx context.Context, task delay.Task) error {
-		if task.ID == "last" || task.Try > 1 || task.Suspect { // a suspect's try before did not count
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, redis *still) {
+		begun, causes := make(chan delay.Task, 1), make(chan error, 1)
+		working(t, q, delay.WorkOptions{}, func(ctx context.Context, task delay.Task) error {
+			if task.ID == "last" || task.Suspect { // a suspect's try before did not count
+				return nil
+			}
+			begun <- task
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
 			return nil
+		})
+		schedule(t, calm, "acked", time.Time{})
+		task := <-begun
+		wantErr(t, calm.Ack(t.Context(), task, nil), nil) // by somebody else
+		wantErr(t, <-causes, delay.ErrLost)
+		if !time.Now().Before(task.Deadline) {
+			t.Error("the lease was over")
 		}
-		begun <- task
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return nil
+
+		schedule(t, calm, "paused", time.Time{})
+		task = <-begun
+		goOn := redis.stand()
+		wantErr(t, <-causes, delay.ErrLost)
+		if late := time.Since(task.Deadline); late < 0 || late > 10*time.Second { // it may have been renewed once
+			t.Errorf("told %v after the end of the lease", late)
+		}
+		goOn()
+		schedule(t, calm, "last", time.Time{})
+		eventually(t, calm, "last", delay.Done)
 	})
-	schedule(t, calm, "acked", time.Time{})
-	wantErr(t, calm.Ack(t.Context(), <-begun, nil), nil) // by somebody else
-	wantErr(t, <-causes, delay.ErrLost)
-
-	schedule(t, calm, "paused", time.Time{})
-	task := <-begun
-	server.Pause()
-	wantErr(t, <-causes, delay.ErrLost)
-	if time.Now().Before(task.Deadline) {
-		t.Error("the lease was not over")
-	}
-	server.Resume()
-	schedule(t, calm, "last", time.Time{})
-	eventually(t, calm, "last", delay.Done)
-}
-
-// hasty returns a queue whose calls end soon when Redis is silent, for a worker, and the same queue with
-// patience, for the test.
-func hasty(t *testing.T, server *redistest.Server, o delay.Options) (q, calm *delay.Queue) {
-	t.Helper()
-	made := func(deadline time.Duration) *delay.Queue {
-		return delay.New(core.New(server.Client(t), core.WithDeadline(deadline),
-			core.WithObserver(guardtest.Ignore{})), "tasks", o)
-	}
-	return made(50 * time.Millisecond), made(10 * time.Second)
 }
 
 // TestWorkStopsGracefully: it claims no more, lets handlers end, and gives back what it cannot wait for.
@@ -178,12 +234,10 @@ func hasty(t *testing.T, server *redistest.Server, o delay.Options) (q, calm *de
 // Promise: A worker that stops claims no more, waits for its handlers, and gives back tasks that it stopped.
 // They cost no try.
 func TestWorkStopsGracefully(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		q := delay.New(guardtest.NewEngine(b), "tasks", delay.Options{})
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, _ *still) {
 		begun, leave := make(chan string, 3), make(chan struct{})
 		var stopped atomic.Int64
-		stop := working(t, q, delay.WorkOptions{Stop: 50 * time.Millisecond, Concurrency: 3},
+		stop := working(t, q, delay.WorkOptions{Stop: time.Minute, Concurrency: 3},
 			func(ctx context.Context, task delay.Task) error {
 				begun <- task.ID
 				switch task.ID {
@@ -195,11 +249,13 @@ func TestWorkStopsGracefully(t *testing.T) {
 						stopped.Add(1)
 					}
 					return ctx.Err()
+				case "quick":
+					<-time.After(59 * time.Second)
 				}
 				return nil
 			})
 		for _, id := range []string{"obeys", "quick", "stubborn"} {
-			schedule(t, q, id, time.Time{})
+			schedule(t, calm, id, time.Time{})
 		}
 		for range 3 {
 			<-begun
@@ -207,64 +263,57 @@ func TestWorkStopsGracefully(t *testing.T) {
 		if err := stop(); err == nil || !strings.Contains(err.Error(), "1 handlers") {
 			t.Errorf("%v: want one handler that has not returned", err)
 		}
-		wantStatus(t, q, "quick", delay.Done, 1, "")
-		s := wantStatus(t, q, "obeys", delay.Pending, 0, "context canceled")
+		wantStatus(t, calm, "quick", delay.Done, 1, "")
+		s := wantStatus(t, calm, "obeys", delay.Pending, 0, "context canceled")
 		if stopped.Load() != 1 || s.At.After(time.Now()) {
 			t.Errorf("%+v, stopped %d: want it due again at once", s, stopped.Load())
 		}
-		schedule(t, q, "later", time.Time{})
-		wantStatus(t, q, "stubborn", delay.Running, 1, "")
+		schedule(t, calm, "later", time.Time{})
+		wantStatus(t, calm, "stubborn", delay.Running, 1, "")
 		close(leave)
-		eventually(t, q, "stubborn", delay.Done) // its handler told the queue
-		wantStatus(t, q, "later", delay.Pending, 0, "")
+		eventually(t, calm, "stubborn", delay.Done) // its handler told the queue
+		wantStatus(t, calm, "later", delay.Pending, 0, "")
 	})
 }
 
 // TestWorkTellsLater what became of a task, when Redis is back before the lease is over.
 func TestWorkTellsLater(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartServer(t)
-	q, calm := hasty(t, server, delay.Options{Lease: time.Minute})
-	runs, begun, leave := atomic.Int64{}, make(chan struct{}), make(chan struct{})
-	working(t, q, delay.WorkOptions{}, func(context.Context, delay.Task) error {
-		runs.Add(1)
-		close(begun)
-		<-leave
-		return nil
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, redis *still) {
+		runs, begun, leave := atomic.Int64{}, make(chan struct{}), make(chan struct{})
+		working(t, q, delay.WorkOptions{}, func(context.Context, delay.Task) error {
+			runs.Add(1)
+			close(begun)
+			<-leave
+			return nil
+		})
+		schedule(t, calm, "a", time.Time{})
+		<-begun
+		goOn := redis.stand()
+		close(leave)
+		<-time.After(20 * time.Second)
+		wantStatus(t, calm, "a", delay.Running, 1, "")
+		goOn()
+		eventually(t, calm, "a", delay.Done)
+		if runs.Load() != 1 {
+			t.Errorf("it ran %d times", runs.Load())
+		}
 	})
-	schedule(t, calm, "a", time.Time{})
-	<-begun
-	server.Pause()
-	close(leave)
-	redistest.Eventually(t, 20*time.Second, func() bool {
-		_, err := q.Find(t.Context(), "a")
-		return err != nil
-	}, "Redis answers")
-	server.Resume()
-	eventually(t, calm, "a", delay.Done)
-	if runs.Load() != 1 {
-		t.Errorf("it ran %d times", runs.Load())
-	}
 }
 
 // TestWorkAsksWhenTheNextTaskIsDue, although its polls are rare.
 func TestWorkAsksWhenTheNextTaskIsDue(t *testing.T) {
-	t.Parallel()
-	b := redistest.Single(t)
-	q := delay.New(guardtest.NewEngine(b), "tasks", delay.Options{})
-	at := time.Now().Add(300 * time.Millisecond)
-	schedule(t, q, "a", at)
-	ran := make(chan time.Time, 1)
-	working(t, q, delay.WorkOptions{Poll: time.Hour}, func(context.Context, delay.Task) error {
-		ran <- time.Now()
-		return nil
+	bubble(t, delay.Options{}, func(t *testing.T, q, calm *delay.Queue, _ *still) {
+		at := time.Now().Add(time.Minute)
+		schedule(t, calm, "a", at)
+		ran := make(chan time.Time, 1)
+		working(t, q, delay.WorkOptions{Poll: time.Hour}, func(context.Context, delay.Task) error {
+			ran <- time.Now()
+			return nil
+		})
+		if late := (<-ran).Sub(at); late < 0 || late > 2*time.Millisecond {
+			t.Errorf("it ran %v late", late)
+		}
 	})
-	redistest.Eventually(t, 20*time.Second, func() bool { return len(ran) == 1 }, "the task did not run")
-	when := <-ran
-	if when.Before(at) {
-		t.Error("it ran early")
-	}
-	t.Logf("%v late", when.Sub(at))
 }
 
 func TestWorkWithWrongOptions(t *testing.T) {

@@ -100,7 +100,8 @@ func TestFencesGrowOverAFailover(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{false, true} {
 		primary, replica := redistest.StartServer(t), redistest.StartServer(t)
-		old := New(guardtest.NewEngine(redistest.Backend{Client: primary.Client(t), Prefix: "p"}), "l", Options{})
+		old := New(guardtest.NewEngine(redistest.Backend{Client: primary.Client(t), Prefix: "p"}), "l",
+			Options{Lease: time.Hour}) // else it is lost while the primary is dead
 		now := New(guardtest.NewEngine(redistest.Backend{Client: replica.Client(t), Prefix: "p"}), "l", Options{})
 		var first int64
 		if known {
@@ -110,7 +111,7 @@ func TestFencesGrowOverAFailover(t *testing.T) {
 		}
 		replica.ReplicaOf(primary)
 		if known {
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				return replica.Client(t).ZScore(t.Context(), old.Key("p", "permits"), "").Err() == nil
 			}, "the replica does not know the fence")
 		}

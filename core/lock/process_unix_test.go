@@ -32,7 +32,7 @@ func TestProcessThatHolds(t *testing.T) {
 		return // runs in a process of its own
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	g := New(core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second)), "l",
+	g := New(core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Minute)), "l",
 		Options{Lease: leases.MinLease})
 	err := g.Do(t.Context(), "ann", "p", func(ctx context.Context, fence int64) error {
 		fmt.Println("held", fence)
@@ -61,7 +61,7 @@ func wantFree(t *testing.T, g *Guard) (d core.Decision, fence int64) {
 	if s, err := g.Peek(t.Context(), "p"); err != nil || s.Ends > leases.MinLease {
 		t.Fatalf("%+v, %v: want that it ends in %v", s, err, leases.MinLease)
 	}
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		d = guardtest.Check(t, g, bob)
 		return d.Allowed
 	}, "the lock is not free")
@@ -91,8 +91,8 @@ func TestLockOfAKilledProcessIsFree(t *testing.T) {
 func TestLateWriteOfAPausedHolderIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
-	g := New(guardtest.NewEngine(b), "l", Options{}) // a longer lease: it must not be lost here
-	row := struct {                                  // of a table
+	g := New(guardtest.NewEngine(b), "l", Options{Lease: time.Hour}) // it must not be lost here
+	row := struct {                                                  // of a table
 		fence int64
 		text  string
 	}{}

@@ -15,10 +15,16 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
+// lineEngine makes an engine without a breaker: calls of a line end after 200 ms, so that a Redis that stands
+// still for a while would open it.
+func lineEngine(b redistest.Backend, options ...core.Option) *core.Engine {
+	return guardtest.NewEngine(b, append(options, core.WithoutBreaker())...)
+}
+
 // wantWaiting waits until this many attempts wait for the lock of p.
 func wantWaiting(t *testing.T, g *Guard, want int64) {
 	t.Helper()
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		s, err := g.Peek(t.Context(), "p")
 		return err == nil && s.Waiting == want
 	}, fmt.Sprintf("not %d attempts wait", want))
@@ -51,10 +57,10 @@ func eachPair(t *testing.T, options Options, f func(t *testing.T, one, two *Guar
 	t.Helper()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		stands := guardtest.WithClock(guardtest.NewClock()) // else who waits behind passes a stalled one by
-		f(t, New(guardtest.NewEngine(b, stands), "l", options), New(guardtest.NewEngine(b, stands), "l", options))
+		f(t, New(lineEngine(b, stands), "l", options), New(lineEngine(b, stands), "l", options))
 	})
 	t.Run("memory", func(t *testing.T) {
-		g := New(guardtest.NewEngine(redistest.Backend{}), "l", options)
+		g := New(lineEngine(redistest.Backend{}), "l", options)
 		f(t, g, g)
 	})
 }
@@ -109,7 +115,7 @@ func TestLockWaitThatIsOver(t *testing.T) {
 		}
 		wantWaiting(t, two, 0)
 		guardtest.Settle(t, one, held, core.Commit)
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			d = guardtest.Check(t, two, bob)
 			return d.Allowed
 		}, "the lock is not free")
@@ -122,13 +128,13 @@ func TestLockWaitersWhoseRepliesAreLost(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		// Who was not told would wait for the end of the lease.
 		options := Options{Wait: leases.MaxWait, Waiters: 12, Lease: time.Hour}
-		one := New(guardtest.NewEngine(b), "l", options)
+		one := New(lineEngine(b), "l", options)
 		faults, rng := redistest.NewFaults(t), rand.New(rand.NewPCG(1, 2))
 		// One in five is lost: with go-redis's three retries, one call in 600 loses all its replies, and fails.
 		b.Client = b.NewClientWith(t, faults, func(o *redis.UniversalOptions) {
 			o.MaxRetries, o.MaxRedirects = 12, 12
 		})
-		two := New(guardtest.NewEngine(b), "l", options)
+		two := New(lineEngine(b), "l", options)
 		if err := two.Engine().Preload(t.Context()); err != nil {
 			t.Fatal(err)
 		}

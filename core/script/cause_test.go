@@ -63,7 +63,7 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 				core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			g := limit.NewSlidingWindow(e, "w", limit.PerHour(5))
 			var err error
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				_, err = g.Check(t.Context(), core.Attempt{Actor: "ann"})
 				if err == nil || !strings.Contains(err.Error(), c.options.Addr) {
 					t.Fatalf("%v, want an error that names %s", err, c.options.Addr)
@@ -73,7 +73,7 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 			if kind := (core.Event{Err: err}).ErrorKind(); kind != "breaker_open" {
 				t.Errorf("%v, of kind %q", err, kind)
 			}
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				text := log.String()
 				return strings.Contains(text, c.options.Addr) && strings.Contains(text, c.cause)
 			}, "the log names the cause")
@@ -93,9 +93,10 @@ func TestErrorsNameTheAddressAndTheCause(t *testing.T) {
 // "context deadline exceeded", after all the time that it had.
 func TestAStartWithoutRedisSaysWhatToDo(t *testing.T) {
 	const down = "127.0.0.1:1" // tcpmux; nothing listens there, and nothing is given that port
-	rdb := redis.NewClient(&redis.Options{Addr: down, ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: down, ContextTimeoutEnabled: true,
+		DialerRetryTimeout: time.Millisecond})
 	closing(t, rdb)
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 	sale := seckill.New(e, "sale", seckill.Options{})
 	_, open := sale.Open(t.Context(), "tv", seckill.Sale{Stock: 1})
 	for what, err := range map[string]error{"Open": open, "Preload": e.Preload(t.Context())} {

@@ -32,14 +32,14 @@ func TestUndosEndWhenTheClientIsClosed(t *testing.T) {
 			return err
 		})
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := e.Run(t.Context(), undoScript, []string{"{k}"})
 		return errors.Is(err, core.ErrBreakerOpen)
 	}, "the breaker is open")
 	if err := rdb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := core.Drain(ctx); err != nil {
 		t.Error(err)

@@ -3,10 +3,14 @@ package script_test
 import (
 	"maps"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core/script"
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/votes"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 	"github.com/gatehouse-go/gatehouse/lua"
 )
 
@@ -44,17 +48,43 @@ func tally(t testing.TB, g *votes.Guard, poll string) map[string]int64 {
 	return sums
 }
 
-func wantTally(t *testing.T, g *votes.Guard, poll string, want map[string]int64) {
+func wantTally(t testing.TB, g *votes.Guard, poll string, want map[string]int64) {
 	t.Helper()
 	if got := tally(t, g, poll); !maps.Equal(got, want) {
 		t.Fatalf("tally %v, want %v", got, want)
 	}
 }
 
-func closing(t *testing.T, c interface {
+func closing(t testing.TB, c interface {
 	script.Client
 	Close() error
 }) script.Client {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// calmCluster starts a cluster whose nodes take none for dead that stands still for less than a minute.
+func calmCluster(t testing.TB) *redistest.ClusterServers {
+	t.Helper()
+	c := redistest.StartCluster(t)
+	for _, node := range c.Nodes {
+		if err := node.Client(t).ConfigSet(t.Context(), "cluster-node-timeout", "60000").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// patientOptions are those of a client of the cluster that waits as long for a server that stands still.
+func patientOptions(c *redistest.ClusterServers) *redis.ClusterOptions {
+	opt := c.Options().Cluster()
+	opt.ReadTimeout = time.Minute
+	return opt
+}
+
+// patientClient returns such a client.
+func patientClient(t testing.TB, c *redistest.ClusterServers) *redis.ClusterClient {
+	rdb := redis.NewClusterClient(patientOptions(c))
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }

@@ -29,7 +29,7 @@ func TestIdleTLSConnectionsThatTheServerClosedCostOneCall(t *testing.T) {
 	rdb := redis.NewClient(opt)
 	closing(t, rdb)
 	var h guardtest.Recorder
-	e := core.New(rdb, core.WithObserver(&h), core.WithDeadline(10*time.Second),
+	e := core.New(rdb, core.WithObserver(&h), core.WithDeadline(time.Minute),
 		core.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	g := limit.NewSlidingWindow(e, "w", limit.PerHour(1000))
 	ask := func() error { _, err := g.Check(t.Context(), core.Attempt{Actor: "ann"}); return err }
@@ -37,21 +37,25 @@ func TestIdleTLSConnectionsThatTheServerClosedCostOneCall(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 {
+	rounds := 1
+	if redistest.All() {
+		rounds = 2
+	}
+	for round := range rounds {
 		fill(t, rdb, 30)
 		before := rdb.PoolStats().StaleConns
 		o.CutAll() // as a server does with connections that were idle for long
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "redis at "+o.Addr()) {
 			t.Fatalf("%v, want an error that names the server", err)
 		}
-		redistest.Eventually(t, 20*time.Second, func() bool { return rdb.PoolStats().StaleConns-before >= 30 },
+		redistest.Eventually(t, time.Minute, func() bool { return rdb.PoolStats().StaleConns-before >= 30 },
 			"the client has dropped the others")
 		for range 50 {
 			if err := ask(); err != nil {
 				t.Errorf("round %d: %v", round, err)
 			}
 		}
-		redistest.Eventually(t, 20*time.Second, e.ProbeIsDue, "another probe may start")
+		redistest.Eventually(t, time.Minute, e.ProbeIsDue, "another probe may start")
 	}
 	for _, event := range h.Events {
 		if event.Breaker != nil {

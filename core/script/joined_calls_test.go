@@ -44,7 +44,7 @@ func (c *crowd) hold(t *testing.T, g *limit.SlidingWindow) {
 			}
 		})
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 },
+	redistest.Eventually(t, time.Minute, func() bool { return c.held.Load() == 2 },
 		"two checks are under way")
 }
 
@@ -107,7 +107,7 @@ func TestChecksOfOneKeyAreDecidedTogether(t *testing.T) {
 // TestKeysWithoutCallsUnderWayAreForgotten, however many there were.
 func TestKeysWithoutCallsUnderWayAreForgotten(t *testing.T) {
 	b := redistest.Mini(t)
-	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	e := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 	g := limit.NewSlidingWindow(e, "w", limit.PerHour(1000))
 	var all sync.WaitGroup
 	for i := range 100 {
@@ -120,7 +120,7 @@ func TestKeysWithoutCallsUnderWayAreForgotten(t *testing.T) {
 		}
 	}
 	all.Wait()
-	redistest.Eventually(t, 10*time.Second, func() bool { return e.Joins() == 0 }, "no key is kept")
+	redistest.Eventually(t, time.Minute, func() bool { return e.Joins() == 0 }, "no key is kept")
 }
 
 // TestCostsThatDoNotFitLeaveRoomForSmallerOnes, as they do one after the other.
@@ -231,7 +231,7 @@ func TestALostReplyOfAJoinedRunIsOneFailure(t *testing.T) {
 		if failed.Load() != 20 {
 			t.Errorf("%d of 20 checks failed", failed.Load())
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			_, err := g.Peek(t.Context(), hot)
 			return err == nil
 		}, "the guard goes on")
@@ -299,7 +299,7 @@ func TestWithoutSharedCallsNoCheckWaits(t *testing.T) {
 	b := redistest.Mini(t)
 	var sent atomic.Int64
 	g := limit.NewSlidingWindow(core.New(counting{b.Client, &sent}, core.WithPrefix(b.Prefix),
-		core.WithDeadline(10*time.Second), core.WithRefusalMemory(0), core.WithoutSharedCalls()), "w",
+		core.WithDeadline(time.Minute), core.WithRefusalMemory(0), core.WithoutSharedCalls()), "w",
 		limit.PerHour(100))
 	guardtest.Check(t, g, hot)
 	sent.Store(0)

@@ -206,10 +206,10 @@ func newKeyRecorder() (*core.Engine, func(t *testing.T, g core.Guard, a core.Att
 		return err
 	})
 	gate := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithoutBreaker(),
-		core.WithDeadline(10*time.Second))
+		core.WithDeadline(time.Minute))
 	return gate, func(t *testing.T, g core.Guard, a core.Attempt) []string {
 		t.Helper()
-		redistest.Eventually(t, 10*time.Second, func() bool { return gate.Pending() == 0 }, "undos to end")
+		redistest.Eventually(t, time.Minute, func() bool { return gate.Pending() == 0 }, "undos to end")
 		mu.Lock()
 		keys = nil
 		mu.Unlock()

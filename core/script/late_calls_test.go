@@ -227,7 +227,7 @@ func (l *lateRun) giveUp() {
 // settled waits until nothing is being undone.
 func (l *lateRun) settled() {
 	l.t.Helper()
-	redistest.Eventually(l.t, 10*time.Second,
+	redistest.Eventually(l.t, time.Minute,
 		func() bool { return l.engines[0].Pending()+l.engines[1].Pending() == 0 }, "the call is undone")
 }
 
@@ -250,6 +250,7 @@ func TestWhatArrivesLateLeavesNothing(t *testing.T) {
 		sends.Client = b.NewClientWith(t, faults)
 		options := b.Options()
 		options.Dialer, options.MaxRetries, options.MaxRedirects = faults.Dial, -1, -1
+		options.ReadTimeout = time.Minute
 		client := redis.NewUniversalClient(options)
 		t.Cleanup(func() { _ = client.Close() })
 		gives.Client = client

@@ -13,10 +13,11 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 // fill makes a client pool n connections.
-func fill(t *testing.T, rdb *redis.Client, n int) {
+func fill(t testing.TB, rdb *redis.Client, n int) {
 	t.Helper()
 	for range n { // all are held until the last is there
 		conn := rdb.Conn()
@@ -31,6 +32,7 @@ func fill(t *testing.T, rdb *redis.Client, n int) {
 // each connection looks as it did. A probe that tries one of them every half second needs half a second for
 // each.
 func TestDeadConnectionsDoNotKeepRedisAway(t *testing.T) {
+	redistest.LeftToCI(t)
 	quiet(t)
 	const pooled = 60
 	for _, c := range []struct {
@@ -45,36 +47,35 @@ func TestDeadConnectionsDoNotKeepRedisAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := redistest.StartOutages(t)
-			opt := o.Options()
-			if c.tls {
-				opt.Dialer = o.OverTLS()
-			}
-			opt.PoolSize, opt.ContextTimeoutEnabled = pooled, c.obeys
-			const tries = 3
-			for try := 1; ; try++ { // on a busy machine calls are late without an outage, too
+			timed.Test(t, recoveryDeadline/2, func(t *timed.T) {
+				o := redistest.StartOutages(t)
+				opt := o.Options()
+				if c.tls {
+					opt.Dialer = o.OverTLS()
+				}
+				opt.PoolSize, opt.ContextTimeoutEnabled = pooled, c.obeys
 				rdb := redis.NewClient(opt)
 				closing(t, rdb)
 				fill(t, rdb, pooled)
 				took, slow := comesBack(t, o, rdb, c.kind)
-				if took <= 8*time.Second && slow <= 40 { // four times what is promised; it was 25 s and more
-					break
+				if took > 8*time.Second || slow > 40 { // four times what is promised; it was 25 s and more
+					t.Errorf("back after %v, and %d requests waited in vain", took, slow)
 				}
-				if try == tries {
-					t.Fatalf("back after %v, and %d requests waited in vain", took, slow)
-				}
-			}
+			})
 		})
 	}
 }
 
+// recoveryDeadline is longer than the default, with which calls on a busy machine are late without an outage.
+const recoveryDeadline = 500 * time.Millisecond
+
 // comesBack lets an outage last for 0.7 s, and returns how long it took until Redis was used again, and how
 // many requests waited in vain.
 func comesBack(
-	t *testing.T, o *redistest.Outages, rdb *redis.Client, kind string,
+	t testing.TB, o *redistest.Outages, rdb *redis.Client, kind string,
 ) (took time.Duration, timeouts int64) {
 	t.Helper()
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}))
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(recoveryDeadline))
 	g := limit.NewTokenBucket(e, "w", limit.PerHour(1e6))
 	var slow, failed atomic.Int64
 	try := func() bool { // four requests at a time
@@ -94,11 +95,11 @@ func comesBack(
 		all.Wait()
 		return failed.Load() == before
 	}
-	redistest.Eventually(t, 20*time.Second, try, "Redis is asked")
+	redistest.Eventually(t, time.Minute, try, "Redis is asked")
 
 	end := o.Begin(kind)
 	begun := time.Now()
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		try()
 		return time.Since(begun) > 700*time.Millisecond
 	}, "the outage has lasted")
@@ -107,11 +108,11 @@ func comesBack(
 
 	ended := time.Now()
 	last, row := ended, 0
-	redistest.Eventually(t, 60*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		if row++; !try() {
 			last, row = time.Now(), 0
 		}
-		return row == 100
+		return row == 25
 	}, "Redis is used again")
 	took = last.Sub(ended)
 	t.Logf("back after %v; timeouts: %d during the outage, %d after it; failed %d and %d", took, duringSlow,

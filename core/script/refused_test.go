@@ -49,7 +49,7 @@ func TestRefusedLoginsOpenTheBreakerAtOnce(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: c.user, Password: c.password,
 				ContextTimeoutEnabled: true})
 			defer rdb.Close()
-			e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+			e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 			g := votes.New(e, "v", votes.Options{})
 			sent := 0
 			for i := range 300 {
@@ -69,7 +69,7 @@ func TestRefusedLoginsOpenTheBreakerAtOnce(t *testing.T) {
 	t.Run("a key that is not allowed is about one call", func(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "writer", Password: "secret"})
 		defer rdb.Close()
-		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 		g := votes.New(e, "v", votes.Options{})
 		for i := range 20 {
 			_, err := g.Check(t.Context(), core.Attempt{Actor: fmt.Sprint(i), Resource: "p"})
@@ -85,7 +85,7 @@ func TestRefusedLoginsOpenTheBreakerAtOnce(t *testing.T) {
 func TestReadsOfBansDoNotHideAReplica(t *testing.T) {
 	quiet(t)
 	o := redistest.StartOutages(t)
-	e := core.New(o.NewClient(true), core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+	e := core.New(o.NewClient(true), core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 	jail, g := bans.New(e, "b", bans.Options{}), limit.NewSlidingWindow(e, "w", limit.PerHour(100))
 	guardtest.Check(t, jail, core.Attempt{Actor: "ann"})
 	guardtest.Check(t, g, core.Attempt{Actor: "ann"})
@@ -122,7 +122,7 @@ func TestRefusedClaimsAreNotUndone(t *testing.T) {
 	quiet(t)
 	o := redistest.StartOutages(t)
 	rdb := &sentScripts{Client: o.NewClient(true)}
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 	ballots := votes.New(e, "v", votes.Options{})
 	shares := quota.New(e, "q", quota.Options{Items: 5, Period: period.Daily(time.UTC)})
 	sale := seckill.New(e, "s", seckill.Options{})
@@ -155,7 +155,7 @@ func TestRefusalsAfterALostReplyAreUndone(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer rdb.Close()
 		c := &refusing{Client: rdb, lost: lost}
-		e := core.New(c, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+		e := core.New(c, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 		_, err := votes.New(e, "v", votes.Options{}).Check(t.Context(), core.Attempt{Actor: "ann", Resource: "p"})
 		if err == nil || !strings.Contains(err.Error(), "OOM") {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestRefusalsAfterALostReplyAreUndone(t *testing.T) {
 			t.Errorf("a reply was lost: %t; is undone: %t", lost, undone)
 		}
 		c.well.Store(true)
-		redistest.Eventually(t, 20*time.Second, func() bool { return e.Pending() == 0 }, "the undo has ended")
+		redistest.Eventually(t, time.Minute, func() bool { return e.Pending() == 0 }, "the undo has ended")
 	}
 }
 

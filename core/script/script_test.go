@@ -3,6 +3,7 @@ package script_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/votes"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 func TestRun(t *testing.T) {
@@ -163,22 +165,23 @@ func TestAskAgain(t *testing.T) {
 	faults := redistest.NewFaults(t)
 	plain := guardtest.NewEngine(b)
 	b.Client = b.NewClientWith(t, faults)
-	slow := guardtest.NewEngine(b, core.WithDeadline(400*time.Millisecond))
+	slow := guardtest.NewEngine(b, core.WithDeadline(100*time.Millisecond))
 	ballots, seen := votes.New(slow, "v", votes.Options{}), votes.New(plain, "v", votes.Options{})
 	guardtest.Check(t, seen, core.Attempt{Actor: "first", Resource: "p"})
 	for i := range int64(5) {
-		faults.Delay(2500 * time.Millisecond) // a busy machine may notice the end of a deadline late
+		faults.Hang(true)
 		d, err := ballots.Check(t.Context(), core.Attempt{Actor: strconv.FormatInt(i, 10), Resource: "p"})
 		if err == nil {
 			t.Fatal("want a deadline that is over")
 		}
-		faults.Delay(0)
+		faults.Hang(false)
 		redistest.Eventually(t, time.Minute, func() bool {
 			d, err = ballots.Check(t.Context(), d.Attempt)
 			return err == nil
 		}, "the vote is decided")
 		guardtest.WantReason(t, d, core.ReasonOK)
-		guardtest.Settle(t, ballots, d, core.Commit)
+		redistest.Eventually(t, time.Minute,
+			func() bool { return ballots.Settle(t.Context(), d, core.Commit) == nil }, "the vote is settled")
 	}
 	redistest.Eventually(t, time.Minute, func() bool { return slow.Pending() == 0 }, "the undos have ended")
 	wantTally(t, seen, "p", map[string]int64{"": 6})
@@ -186,30 +189,37 @@ func TestAskAgain(t *testing.T) {
 
 // Promise (Outages): A check ends within its deadline, whatever the client's timeouts.
 func TestDeadline(t *testing.T) {
-	s := redistest.StartServer(t)
 	for _, obeys := range []bool{false, true} {
-		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: obeys,
-			ReadTimeout: 5 * time.Second})
-		defer rdb.Close()
-		e := core.New(rdb, core.WithDeadline(50*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
-		window, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)), seckill.New(e, "s", seckill.Options{})
-		s.Pause()
-		for _, g := range []core.Guard{window, sale} {
-			begun := time.Now()
-			_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
-			if err == nil || guardtest.IsInvalid(err) {
-				t.Errorf("a server that hangs: %v", err)
-			}
-			if took := time.Since(begun); took > 2*time.Second { // far less than the client's own timeout
-				t.Errorf("obeys=%v: the check took %v", obeys, took)
-			}
-		}
-		s.Resume()
-		redistest.Eventually(t, 10*time.Second, func() bool {
-			_, err := window.Check(t.Context(), core.Attempt{Actor: "bob"})
-			return err == nil
-		}, "the guard decides again")
+		t.Run(fmt.Sprintf("obeys=%t", obeys), func(t *testing.T) {
+			t.Parallel()
+			timed.Test(t, time.Second, func(t *timed.T) { deadline(t, obeys) })
+		})
 	}
+}
+
+func deadline(t testing.TB, obeys bool) {
+	s := redistest.StartServer(t)
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: obeys,
+		ReadTimeout: 5 * time.Second})
+	closing(t, rdb)
+	e := core.New(rdb, core.WithDeadline(50*time.Millisecond), core.WithObserver(guardtest.Ignore{}))
+	window, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(5)), seckill.New(e, "s", seckill.Options{})
+	s.Pause()
+	for _, g := range []core.Guard{window, sale} {
+		begun := time.Now()
+		_, err := g.Check(t.Context(), core.Attempt{Actor: "ann", Resource: "tv"})
+		if err == nil || guardtest.IsInvalid(err) {
+			t.Errorf("a server that hangs: %v", err)
+		}
+		if took := time.Since(begun); took > 2*time.Second { // far less than the client's own timeout
+			t.Errorf("the check took %v", took)
+		}
+	}
+	s.Resume()
+	redistest.Eventually(t, time.Minute, func() bool {
+		_, err := window.Check(t.Context(), core.Attempt{Actor: "bob"})
+		return err == nil
+	}, "the guard decides again")
 }
 
 func TestCallerGivesUp(t *testing.T) {
@@ -224,7 +234,7 @@ func TestCallerGivesUp(t *testing.T) {
 
 func TestRedisThatIsDown(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
 	wantOutage(t, rdb, "")
 }
@@ -238,14 +248,16 @@ func TestRedisThatIsReadOnly(t *testing.T) {
 	primary, replica := redistest.StartServer(t), redistest.StartServer(t)
 	replica.ReplicaOf(primary)
 	on := func(rdb script.Client) (*core.Engine, *seckill.Guard) {
-		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute),
 			core.WithoutBreaker())
 		return e, seckill.New(e, "s", seckill.Options{})
 	}
 	_, sale := on(primary.Client(t))
 	openSale(t, sale, "tv", seckill.Sale{Stock: 5})
-	e, sale := on(replica.Client(t))
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	once := replica.Options().Simple()
+	once.MaxRetries, once.ReadTimeout = -1, time.Minute
+	e, sale := on(closing(t, redis.NewClient(once)))
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := sale.Status(t.Context(), "tv")
 		return err == nil
 	}, "the replica has the sale")
@@ -273,7 +285,7 @@ func TestRedisThatSendsGarbage(t *testing.T) {
 // wantOutage fails the test unless every guard returns an error and allows no attempt.
 func wantOutage(t *testing.T, rdb script.Client, text string) {
 	t.Helper()
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Second),
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute),
 		core.WithoutBreaker())
 	for _, g := range []core.Guard{
 		limit.NewSlidingWindow(e, "w", limit.PerHour(5)), limit.NewFixedWindow(e, "f", limit.PerHour(5)),
@@ -302,8 +314,12 @@ func TestRestart(t *testing.T) {
 			if persistent {
 				config = []string{"--appendonly", "yes", "--appendfsync", "always"}
 			}
+			t.Parallel()
 			s := redistest.StartServer(t, config...)
-			e := core.New(s.Client(t), core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}))
+			options := s.Options().Simple()
+			options.DialerRetries, options.ReadTimeout = 1, time.Minute
+			e := core.New(closing(t, redis.NewClient(options)), core.WithDeadline(time.Minute),
+				core.WithObserver(guardtest.Ignore{}))
 			window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(2)),
 				votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
 			openSale(t, sale, "tv", seckill.Sale{Stock: 5})
@@ -319,7 +335,7 @@ func TestRestart(t *testing.T) {
 
 			// A limit's check is sent only once, so the first one after a restart may use a dead connection.
 			var d core.Decision
-			redistest.Eventually(t, 10*time.Second, func() (ok bool) {
+			redistest.Eventually(t, time.Minute, func() (ok bool) {
 				var err error
 				d, err = window.Check(t.Context(), core.Attempt{Actor: "ann"})
 				return err == nil
@@ -350,12 +366,13 @@ func TestRestart(t *testing.T) {
 //
 // Promise (Outages): Moving slots delay checks and lose nothing.
 func TestReshard(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
-	c := redistest.StartCluster(t)
-	e := core.New(c.Client(t), core.WithDeadline(2*time.Second), core.WithObserver(guardtest.Ignore{}))
+	c := calmCluster(t)
+	e := core.New(patientClient(t, c), core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
 	window, ballots, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)),
 		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 100_000, PerBuyer: 100_000})
 		return err == nil
 	}, "the sale is open")
@@ -412,7 +429,7 @@ func TestReshard(t *testing.T) {
 		t.Helper()
 		for _, count := range counts {
 			begun := count.Load()
-			redistest.Eventually(t, 20*time.Second, func() bool { return count.Load() >= begun+5 }, what)
+			redistest.Eventually(t, time.Minute, func() bool { return count.Load() >= begun+5 }, what)
 		}
 	}
 
@@ -448,28 +465,28 @@ func TestReshard(t *testing.T) {
 
 // TestFailover kills the master of all keys. Its replica takes over, without the scripts.
 func TestFailover(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
-	c := redistest.StartCluster(t)
-	rdb := c.Client(t)
-	e := core.New(rdb, core.WithDeadline(3*time.Second), core.WithObserver(guardtest.Ignore{}))
-	window, votes, sale := limit.NewSlidingWindow(e, "w", limit.PerHour(1000)),
-		votes.New(e, "v", votes.Options{}), seckill.New(e, "s", seckill.Options{})
-	redistest.Eventually(t, time.Minute, func() bool {
-		_, err := sale.Open(t.Context(), "p", seckill.Sale{Stock: 10})
-		return err == nil
-	}, "the sale is open")
-	ann := guardtest.Check(t, sale, core.Attempt{Actor: "ann", Resource: "p"})
-	guardtest.Check(t, votes, core.Attempt{Actor: "ann", Resource: "p"})
-	slot := redistest.Slot("{p}")
-	old := c.MasterOfSlot(slot)
-	if n, err := old.Client(t).Wait(t.Context(), 1, 5*time.Second).Result(); n != 1 || err != nil {
-		t.Fatalf("the replica is not up to date: %d, %v", n, err)
+	c := calmCluster(t)
+	rdb := patientClient(t, c)
+	on := func(deadline time.Duration) (*limit.SlidingWindow, *votes.Guard, *seckill.Guard) {
+		e := core.New(rdb, core.WithDeadline(deadline), core.WithObserver(guardtest.Ignore{}))
+		return limit.NewSlidingWindow(e, "w", limit.PerHour(1000)), votes.New(e, "v", votes.Options{}),
+			seckill.New(e, "s", seckill.Options{})
 	}
-	c.KillMasterOfSlot(slot)
+	_, polls, calm := on(time.Minute)
+	openSale(t, calm, "p", seckill.Sale{Stock: 10})
+	ann := guardtest.Check(t, calm, core.Attempt{Actor: "ann", Resource: "p"})
+	guardtest.Check(t, polls, core.Attempt{Actor: "ann", Resource: "p"})
+	slot := redistest.Slot("{p}")
+	old, replica := c.MasterOfSlot(slot), c.ReplicaOfSlot(slot)
+	waitForReplica(t, old.Client(t))
+	window, votes, sale := on(3 * time.Second)
+	old.Kill()
 	if _, err := sale.Check(t.Context(), core.Attempt{Actor: "bob", Resource: "p"}); err == nil {
 		t.Error("a sale was decided without a master")
 	}
-	c.AwaitFailover(slot, old)
+	c.Replace(slot, old, replica)
 	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := window.Check(t.Context(), core.Attempt{Actor: "p"})
 		return err == nil
@@ -483,7 +500,7 @@ func TestFailover(t *testing.T) {
 	guardtest.WantReason(t, again, core.ReasonDuplicate)
 	redistest.Eventually(t, time.Minute,
 		func() bool { return sale.Settle(t.Context(), ann, core.Commit) == nil }, "the hold is confirmed")
-	wantStatus(t, sale, "p", 9, 0, 1)
+	wantStatus(t, calm, "p", 9, 0, 1)
 }
 
 // TestLateReplyLeavesNoClaim uses a Redis that is slower than the deadline: the caller gets an error although
@@ -502,13 +519,13 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 		seenVotes, seenSale := votes.New(plain, "v", votes.Options{}), seckill.New(plain, "s", seckill.Options{})
 		openSale(t, seenSale, "p", seckill.Sale{Stock: 5})
 		for _, g := range []core.Guard{ballots, sale} { // connects and loads the scripts
-			redistest.Eventually(t, 10*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				d, err := g.Check(t.Context(), core.Attempt{Actor: "first", Resource: "p"})
 				return err == nil && g.Settle(t.Context(), d, core.Rollback) == nil
 			}, "the guard decides")
 		}
 
-		faults.Delay(2500 * time.Millisecond) // a busy machine may notice the end of a deadline late
+		faults.Hang(true)
 		for _, id := range []string{"", "given"} {
 			for _, g := range []core.Guard{ballots, sale} {
 				if d, err := g.Check(t.Context(), core.Attempt{Actor: "ann " + id, Resource: "p", ID: id}); err == nil {
@@ -516,8 +533,8 @@ func TestLateReplyLeavesNoClaim(t *testing.T) {
 				}
 			}
 		}
-		faults.Delay(0)
-		redistest.Eventually(t, 30*time.Second, func() bool {
+		faults.Hang(false)
+		redistest.Eventually(t, time.Minute, func() bool {
 			s, err := seenSale.Status(t.Context(), "p")
 			return err == nil && s.Held == 0 && tally(t, seenVotes, "p")[""] == 0
 		}, "the claims are undone")

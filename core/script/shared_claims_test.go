@@ -265,7 +265,7 @@ func TestAClaimWhoseCallerLeftAPipelineIsTakenBack(t *testing.T) {
 					cancel()
 				})
 				c.open()
-				redistest.Eventually(t, 10*time.Second, func() bool { return c.e.Pending() == 0 }, "all is undone")
+				redistest.Eventually(t, time.Minute, func() bool { return c.e.Pending() == 0 }, "all is undone")
 				close(goOn)
 				r.deliver(t, c)
 				if got := claims(); got != 0 {
@@ -283,7 +283,7 @@ func (c *crowd) holdTwo(t *testing.T, claim func(i int)) {
 	for i := range 2 {
 		c.all.Go(func() { claim(1000 + i) })
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 }, "two are under way")
+	redistest.Eventually(t, time.Minute, func() bool { return c.held.Load() == 2 }, "two are under way")
 }
 
 // TestBuyersOfTheSameMomentAreDecidedTogether: by one run of a script. Each has an answer, a reservation and
@@ -316,7 +316,7 @@ func TestBuyersOfTheSameMomentAreDecidedTogether(t *testing.T) {
 		for i := range 2 {
 			c.all.Go(func() { buy(1000 + i) })
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 }, "two are under way")
+		redistest.Eventually(t, time.Minute, func() bool { return c.held.Load() == 2 }, "two are under way")
 		before := c.commands.Load()
 		c.wait(t, 100, buy)
 		c.open()
@@ -392,11 +392,11 @@ func TestAJoinedRunThatFailsLeavesEachBuyerToItself(t *testing.T) {
 				for i := range 2 {
 					c.all.Go(func() { buy(1000 + i) })
 				}
-				redistest.Eventually(t, 10*time.Second, func() bool { return c.held.Load() == 2 },
+				redistest.Eventually(t, time.Minute, func() bool { return c.held.Load() == 2 },
 					"two are under way")
 				c.wait(t, 20, buy)
 				c.open()
-				redistest.Eventually(t, 10*time.Second, func() bool { return c.e.Pending() == 0 }, "all is undone")
+				redistest.Eventually(t, time.Minute, func() bool { return c.e.Pending() == 0 }, "all is undone")
 				if len(won)+failed < 10 || failed == 0 && len(won) != 10 {
 					t.Errorf("%d buyers have reserved, %d failed", len(won), failed)
 				}
@@ -418,7 +418,7 @@ func TestWithoutSharedCallsNoBuyerWaits(t *testing.T) {
 	b := redistest.Mini(t)
 	var sent atomic.Int64
 	g := seckill.New(core.New(counting{b.Client, &sent}, core.WithPrefix(b.Prefix),
-		core.WithDeadline(10*time.Second), core.WithRefusalMemory(0), core.WithoutSharedCalls()), "s",
+		core.WithDeadline(time.Minute), core.WithRefusalMemory(0), core.WithoutSharedCalls()), "s",
 		seckill.Options{})
 	openSale(t, g, "p", seckill.Sale{Stock: 100})
 	guardtest.Check(t, g, core.Attempt{Actor: "first", Resource: "p"})

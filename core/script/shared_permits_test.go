@@ -103,7 +103,7 @@ func TestAPermitWhoseCallerLeftAPipelineIsTakenBack(t *testing.T) {
 			cancel()
 		})
 		c.open()
-		redistest.Eventually(t, 10*time.Second, func() bool { return c.e.Pending() == 0 }, "all is undone")
+		redistest.Eventually(t, time.Minute, func() bool { return c.e.Pending() == 0 }, "all is undone")
 		close(goOn)
 		r.deliver(t, c)
 		wantPermits(t, g, 0)

@@ -56,7 +56,7 @@ func TestCallsThatAreSentTogetherShareAPipeline(t *testing.T) {
 			for range 2 {
 				c.all.Go(func() { c.send(t, 4) })
 			}
-			redistest.Eventually(t, 10*time.Second, func() bool { return c.e.WaitingCalls() == 8 }, "all wait")
+			redistest.Eventually(t, time.Minute, func() bool { return c.e.WaitingCalls() == 8 }, "all wait")
 			c.open()
 			if got := c.lengths(); !slices.Equal(got, []int{3, 8}) {
 				t.Errorf("pipelines of %v, want 3 and 8 commands", got)

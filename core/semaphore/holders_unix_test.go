@@ -195,7 +195,7 @@ func TestProcessWhoseCallersHold(t *testing.T) {
 	}
 	callers.Wait()
 	faults.Heal()
-	drained, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	drained, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	if err := core.Drain(drained); err != nil {
 		t.Error(err)
@@ -325,14 +325,12 @@ func (b *book) ops() (n int64) {
 
 // kill kills a process: its holders worked until now.
 func (r *runner) kill() {
-	r.book.mu.Lock()
-	r.killed = time.Now()
-	r.book.mu.Unlock()
 	r.signal(syscall.SIGKILL)
 	<-r.heard
 	_ = r.cmd.Wait() // how it died is known
 	r.book.mu.Lock()
 	defer r.book.mu.Unlock()
+	r.killed = time.Now()
 	for _, h := range r.holders {
 		if !h.ended {
 			h.until = min(h.until, r.killed.UnixMicro())
@@ -356,7 +354,7 @@ func (b *book) finish() {
 	for _, r := range b.runners {
 		select {
 		case <-r.heard:
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			b.t.Errorf("%s does not end", r.name)
 		}
 	}
@@ -429,7 +427,7 @@ func holdersOfProcesses(
 	for range processes {
 		b.start()
 	}
-	redistest.Eventually(t, 60*time.Second, func() bool { return b.ops() > 50 }, "the processes make attempts")
+	redistest.Eventually(t, time.Minute, func() bool { return b.ops() > 50 }, "the processes make attempts")
 	ctx, stop := context.WithCancel(t.Context())
 	looks := make(chan int)
 	go func() { looks <- b.watch(ctx, g) }()
@@ -446,7 +444,7 @@ func holdersOfProcesses(
 		t.Errorf("%d permits were held at a moment, and %d while a failover may have lost some: want %d at most, "+
 			"and twice as many", most, spared, permits)
 	}
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		s, err := g.Peek(t.Context(), core.Attempt{Resource: "p"})
 		return err == nil && s.Held == 0 && s.Waiting == 0
 	}, "permits are held, or attempts wait, of processes that have ended")
@@ -465,6 +463,7 @@ func goOn(t *testing.T, d time.Duration) {
 // Promise: At most N hold a lasting lease, under kills, stops and moving slots. A failover that loses grants
 // allows twice as many, for one lease.
 func TestHoldersOfProcessesThatAreKilledAndStopped(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	attempts, calm := int64(500), lease
 	if redistest.Soak() {
@@ -498,6 +497,7 @@ func TestHoldersOfProcessesThatAreKilledAndStopped(t *testing.T) {
 // replicated are lost: until a lease later their holders work beside those to whom the replica gives the same
 // permits, so twice as many permits may be held.
 func TestHoldersWhileSlotsMoveAndMastersAreReplaced(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	attempts := int64(500)
 	if redistest.Soak() {
@@ -509,11 +509,15 @@ func TestHoldersWhileSlotsMoveAndMastersAreReplaced(t *testing.T) {
 	slot := redistest.Slot(g.Key("p", "permits"))
 	var nodes []*redis.Client
 	for _, node := range c.Nodes {
-		nodes = append(nodes, node.Client(t))
+		rdb := node.Client(t)
+		nodes = append(nodes, rdb)
+		// A node that gets no processor for two seconds is taken for dead: nobody may replace it by himself.
+		if err := rdb.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	// A node that gets no processor for two seconds takes others for dead.
 	healthy := func() {
-		redistest.Eventually(t, 60*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			return !slices.ContainsFunc(nodes, func(node *redis.Client) bool {
 				info, err := node.ClusterInfo(t.Context()).Result()
 				return err != nil || !strings.Contains(info, "cluster_state:ok")
@@ -537,7 +541,7 @@ func TestHoldersWhileSlotsMoveAndMastersAreReplaced(t *testing.T) {
 		killed := time.Now()
 		old.Kill()
 		b.mu.Lock()
-		b.spared = append(b.spared, [2]int64{killed.UnixMicro(), killed.Add(lease).UnixMicro()})
+		b.spared = append(b.spared, [2]int64{killed.UnixMicro(), time.Now().Add(lease).UnixMicro()})
 		b.mu.Unlock()
 		c.Replace(slot, old, replica)
 		goOn(t, lease+lease/5)

@@ -36,7 +36,7 @@ func TestProcessThatHolds(t *testing.T) {
 		return // runs in a process of its own
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	g := New(core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(5*time.Second)), "s",
+	g := New(core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Minute)), "s",
 		Options{Max: 1, Lease: minLease})
 	d, err := g.Check(t.Context(), ann)
 	if err != nil || !d.Allowed {
@@ -60,7 +60,7 @@ func wantFreed(t *testing.T, g *Guard) core.Decision {
 		t.Fatalf("%+v, %v: want one that ends in %v", s, err, minLease)
 	}
 	var d core.Decision
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		d = guardtest.Check(t, g, bob)
 		return d.Allowed
 	}, "the permit is not free")
@@ -82,7 +82,7 @@ func TestPermitOfAKilledProcessIsFree(t *testing.T) {
 func TestProcessThatIsStoppedLosesItsPermit(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
-	g := New(guardtest.NewEngine(b), "s", Options{Max: 1}) // a longer lease: it must not be lost here
+	g := New(guardtest.NewEngine(b), "s", Options{Max: 1, Lease: time.Hour}) // it must not be lost here
 	stopped := startHolder(t, b)
 	stopped.Signal(syscall.SIGSTOP)
 	d := wantFreed(t, g)

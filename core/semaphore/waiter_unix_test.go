@@ -26,7 +26,7 @@ import (
 const waitingEnv = "GATEHOUSE_SEMAPHORE_WAITING"
 
 // one permit, for which attempts wait.
-var oneAtATime = semaphore.Options{Max: 1, Wait: time.Minute}
+var oneAtATime = semaphore.Options{Max: 1, Wait: time.Minute, Lease: 30 * time.Second}
 
 // TestProcessThatWaits is the process. It has the permit until its input ends.
 func TestProcessThatWaits(t *testing.T) {
@@ -35,7 +35,7 @@ func TestProcessThatWaits(t *testing.T) {
 		return // runs in a process of its own
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(20*time.Second))
+	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Minute), core.WithoutBreaker())
 	g := semaphore.New(e, "s", oneAtATime)
 	d, err := g.Check(t.Context(), core.Attempt{Actor: "process"})
 	if err != nil || !d.Allowed {
@@ -51,7 +51,7 @@ func TestProcessThatWaits(t *testing.T) {
 // wantLine waits until as many attempts wait.
 func wantLine(t *testing.T, g *semaphore.Guard, want int64) {
 	t.Helper()
-	redistest.Eventually(t, 60*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		s, err := g.Peek(t.Context(), core.Attempt{})
 		return err == nil && s.Waiting == want
 	}, fmt.Sprintf("%d attempts wait", want))
@@ -109,7 +109,7 @@ func behindAProcess(
 	begun := time.Now()
 	select {
 	case d = <-behind:
-	case <-time.After(30 * time.Second): // ten times as long as a process is taken to be alive
+	case <-time.After(time.Minute): // ten times as long as a process is taken to be alive
 		t.Fatal("who stands behind the process is not served")
 	}
 	guardtest.WantReason(t, d, core.ReasonOK)
@@ -121,7 +121,7 @@ func behindAProcess(
 func TestAProcessThatIsKilledWhileItWaitsBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
-	g := semaphore.New(guardtest.NewEngine(b), "s", oneAtATime)
+	g := semaphore.New(guardtest.NewEngine(b, core.WithoutBreaker()), "s", oneAtATime)
 	d, _, _, _ := behindAProcess(t, g, b, syscall.SIGKILL)
 	wantLine(t, g, 0)
 	guardtest.Settle(t, g, d, core.Commit)
@@ -132,7 +132,7 @@ func TestAProcessThatIsKilledWhileItWaitsBlocksNobody(t *testing.T) {
 func TestAProcessThatIsStoppedWhileItWaitsBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := redistest.Single(t)
-	g := semaphore.New(guardtest.NewEngine(b), "s", oneAtATime)
+	g := semaphore.New(guardtest.NewEngine(b, core.WithoutBreaker()), "s", oneAtATime)
 	d, cmd, out, in := behindAProcess(t, g, b, syscall.SIGSTOP)
 	wantLine(t, g, 0)
 	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -149,7 +149,7 @@ func TestAProcessThatIsStoppedWhileItWaitsBlocksNobody(t *testing.T) {
 	if err := in.Close(); err != nil { // it gives the permit back
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		s, err := g.Peek(t.Context(), core.Attempt{})
 		return err == nil && s.Held == 0
 	}, "the process gives its permit back")

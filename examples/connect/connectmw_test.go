@@ -37,7 +37,7 @@ type text = wrapperspb.StringValue
 
 func newGate(t *testing.T) *core.Engine {
 	b := redistest.Single(t)
-	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
+	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 }
 
 // service is what the procedures do.

@@ -127,7 +127,7 @@ func TestCurlsOfTheREADME(t *testing.T) {
 	}
 	defer inside.Close()
 	defer rdb.Close()
-	app, err := newApp(t.Context(), core.New(rdb, core.WithDeadline(30*time.Second)))
+	app, err := newApp(t.Context(), core.New(rdb, core.WithDeadline(time.Minute)))
 	if err != nil {
 		t.Fatal(err)
 	}

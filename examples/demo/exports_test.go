@@ -9,13 +9,15 @@ import (
 
 	"github.com/gatehouse-go/gatehouse/core/limit"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 // TestThePageShowsExportsThatRun: two run at a time, and the third is refused. Who leaves gives the permit
 // back.
 func TestThePageShowsExportsThatRun(t *testing.T) {
-	each(t, func(t *testing.T, b redistest.Backend) {
-		a := start(t, b, limit.PerMinute(100))
+	t.Parallel()
+	timed.Test(t, 500*time.Millisecond, func(t *timed.T) { // an export takes three seconds
+		a := start(t, redistest.Single(t), limit.PerMinute(100))
 		want(t, send(a, "GET", "/"), 200, `<td data-figure="running">0</td>`)
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan int, 2)
@@ -27,7 +29,7 @@ func TestThePageShowsExportsThatRun(t *testing.T) {
 				ended <- w.Code
 			}()
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			now, err := a.standing(t.Context())
 			return err == nil && now.Running == 2
 		}, "two exports run")

@@ -17,6 +17,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core/seckill"
 	"github.com/gatehouse-go/gatehouse/core/waitingroom"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 // small are the sizes of tests.
@@ -87,7 +88,7 @@ type (
 )
 
 // embedded makes a demo with a Redis of its own.
-func embedded(t *testing.T, z sizes) *demo {
+func embedded(t testing.TB, z sizes) *demo {
 	t.Helper()
 	s, err := connect("")
 	if err != nil {
@@ -97,7 +98,7 @@ func embedded(t *testing.T, z sizes) *demo {
 	return demoOn(t, s, z)
 }
 
-func demoOn(t *testing.T, s *store, z sizes) *demo {
+func demoOn(t testing.TB, s *store, z sizes) *demo {
 	t.Helper()
 	d, opened, err := newDemo(t.Context(), s, z)
 	if err != nil || !opened {
@@ -106,19 +107,23 @@ func demoOn(t *testing.T, s *store, z sizes) *demo {
 	return d
 }
 
-// eachDemo runs f on the Redis inside the process and on a redis-server, beside other tests.
-func eachDemo(t *testing.T, f func(t *testing.T, d *demo)) {
+// eachDemo runs f on the Redis inside the process and, in CI, on a redis-server, beside other tests. The scenarios
+// show leases, windows and holds of some seconds, with the clock of their viewers.
+func eachDemo(t *testing.T, f func(t testing.TB, d *demo)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		f(t, embedded(t, small))
+		timed.Test(t, 300*time.Millisecond, func(t *timed.T) { f(t, embedded(t, small)) })
 	})
 	t.Run("redis", func(t *testing.T) {
+		redistest.LeftToCI(t)
 		t.Parallel()
-		b := redistest.Single(t)
-		options := *b.Client.(*redis.Client).Options()
-		s := &store{client: redis.NewClient(&options), prefix: b.Prefix}
-		t.Cleanup(s.close)
-		f(t, demoOn(t, s, small))
+		timed.Test(t, 300*time.Millisecond, func(t *timed.T) {
+			b := redistest.Single(t)
+			options := *b.Client.(*redis.Client).Options()
+			s := &store{client: redis.NewClient(&options), prefix: b.Prefix}
+			t.Cleanup(s.close)
+			f(t, demoOn(t, s, small))
+		})
 	})
 }
 
@@ -128,7 +133,7 @@ type sent struct {
 }
 
 // play runs a scenario to its end, and returns its events. The last one is "done".
-func play(t *testing.T, d *demo, name string) []sent {
+func play(t testing.TB, d *demo, name string) []sent {
 	t.Helper()
 	w := send(d, "POST", "/scenarios/"+name)
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/x-ndjson" {
@@ -141,7 +146,7 @@ func play(t *testing.T, d *demo, name string) []sent {
 	return events
 }
 
-func parse(t *testing.T, body string) (events []sent) {
+func parse(t testing.TB, body string) (events []sent) {
 	t.Helper()
 	for line := range strings.Lines(body) {
 		events = append(events, data[sent](t, []byte(line)))
@@ -150,7 +155,7 @@ func parse(t *testing.T, body string) (events []sent) {
 }
 
 // data reads JSON.
-func data[T any](t *testing.T, text []byte) (v T) {
+func data[T any](t testing.TB, text []byte) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -161,7 +166,8 @@ func data[T any](t *testing.T, text []byte) (v T) {
 func last(events []sent) sent { return events[len(events)-1] }
 
 func TestTheSlidingWindowHoldsUnderTheAttack(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	redistest.LeftToCI(t)
+	eachDemo(t, func(t testing.TB, d *demo) {
 		// The naive window is far beyond its limit, unless the machine is too slow for the burst: then the
 		// attacker gets a longer window.
 		for try := 1; ; try++ {
@@ -214,7 +220,7 @@ func TestTheWorstWindowHasRequestsThatWereCertainlyInIt(t *testing.T) {
 }
 
 func TestTheSaleSellsItsStockAndRepeatedOrdersAreReplays(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	eachDemo(t, func(t testing.TB, d *demo) {
 		want(t, send(d, "POST", "/scenarios/sale-same"), 200, "run the sale first")
 		for range 2 { // a second sale is a new one
 			events := play(t, d, "sale")
@@ -241,7 +247,8 @@ func TestTheSaleSellsItsStockAndRepeatedOrdersAreReplays(t *testing.T) {
 }
 
 func TestHoldsOfADeadWorkerComeBack(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	redistest.LeftToCI(t)
+	eachDemo(t, func(t testing.TB, d *demo) {
 		var held []int64
 		var ms int64
 		for _, e := range play(t, d, "holds") {
@@ -261,7 +268,7 @@ func TestHoldsOfADeadWorkerComeBack(t *testing.T) {
 }
 
 func TestCapsStopAStuffer(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	eachDemo(t, func(t testing.TB, d *demo) {
 		c := data[pollCounts](t, last(play(t, d, "poll")).Data)
 		if c.Open.Tally["red"] != 80 || c.Open.Tally["blue"] != 30 {
 			t.Errorf("caps off: %v, want a vote per account", c.Open.Tally)
@@ -287,7 +294,7 @@ func TestCapsStopAStuffer(t *testing.T) {
 }
 
 func TestTheLimitShowsTheScriptThatRan(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	eachDemo(t, func(t testing.TB, d *demo) {
 		ask := func() (a limitAnswer) {
 			a = data[limitAnswer](t, last(play(t, d, "limit")).Data)
 			if (a.Source == "redis") != (len(a.Calls) > 0) {
@@ -319,20 +326,20 @@ func TestTheLimitShowsTheScriptThatRan(t *testing.T) {
 }
 
 func TestWorkersThatDie(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
-		for _, c := range []struct {
-			name, figure string
-			want         func(values []int64) bool
-			text         string
-		}{
-			{"semaphore", "held", func(v []int64) bool { return len(v) == 4 && v[0] == 2 && slices.Max(v) == 2 }, "busy"},
-			{"lock", "fence", func(v []int64) bool { return len(v) == 3 && v[1] > v[0] && v[2] == v[0] },
-				"late, with her old fence: refused"},
-			{"delay", "delivery", func(v []int64) bool { return slices.Equal(v, []int64{1, 2}) }, `\"sent\"`},
-			{"spend", "left", func(v []int64) bool { return slices.Equal(v, []int64{100, 60, 80, 40, 10, 10}) }, "429"},
-		} {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
+	redistest.LeftToCI(t)
+	for _, c := range []struct {
+		name, figure string
+		want         func(values []int64) bool
+		text         string
+	}{
+		{"semaphore", "held", func(v []int64) bool { return len(v) == 4 && v[0] == 2 && slices.Max(v) == 2 }, "busy"},
+		{"lock", "fence", func(v []int64) bool { return len(v) == 3 && v[1] > v[0] && v[2] == v[0] },
+			"late, with her old fence: refused"},
+		{"delay", "delivery", func(v []int64) bool { return slices.Equal(v, []int64{1, 2}) }, `\"sent\"`},
+		{"spend", "left", func(v []int64) bool { return slices.Equal(v, []int64{100, 60, 80, 40, 10, 10}) }, "429"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachDemo(t, func(t testing.TB, d *demo) {
 				var values []int64
 				var all strings.Builder
 				for _, e := range play(t, d, c.name) {
@@ -348,12 +355,16 @@ func TestWorkersThatDie(t *testing.T) {
 					t.Errorf("%s %v:\n%s", c.figure, values, &all)
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
 	t.Parallel()
+	timed.Test(t, 300*time.Millisecond, theSwitchTakesRedisAway) // the demo has a deadline and a breaker of its own
+}
+
+func theSwitchTakesRedisAway(t *timed.T) {
 	d := embedded(t, small)
 	want(t, send(d, "POST", "/polls/final/votes?choice=red&user=ann"), 400, "no_key") // the choice is a form's
 	power := func(redis string) *httptest.ResponseRecorder {
@@ -374,7 +385,7 @@ func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
 	want(t, send(d, "GET", "/"), 503, `aria-checked="false"`) // the page has the switch
 
 	want(t, power("on"), 200, `"up":true`)
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		return d.instance().breaker().State == "closed"
 	}, "the breaker closes")
 	want(t, send(d, "GET", "/sales/ticket"), 200, `"left":99,"held":0,"sold":1`) // the data stayed
@@ -442,12 +453,12 @@ func TestTrafficThatBeganWithoutRedisBuysWhenItIsBack(t *testing.T) {
 }
 
 func TestResetEndsRunsAndStartsAgain(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	eachDemo(t, func(t testing.TB, d *demo) {
 		want(t, send(d, "POST", "/sales/ticket/orders", "X-User", "ann"), 201, "sold")
 		d.instance().sizes.Traffic = time.Minute
 		ended := make(chan *httptest.ResponseRecorder, 1)
 		go func() { ended <- send(d, "POST", "/scenarios/traffic") }()
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			_, err := d.instance().last("traffic")
 			return err == nil
 		}, "the traffic runs")
@@ -469,7 +480,8 @@ func TestResetEndsRunsAndStartsAgain(t *testing.T) {
 // TestASecondTabSeesTheSameRun: it joins the run from the first event on, which goes on when the tab that
 // started it is closed.
 func TestASecondTabSeesTheSameRun(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	redistest.LeftToCI(t)
+	eachDemo(t, func(t testing.TB, d *demo) {
 		want(t, send(d, "GET", "/scenarios/attack"), 409, "not run yet")
 		gone, leave := context.WithCancel(t.Context())
 		leave()
@@ -493,6 +505,7 @@ func TestASecondTabSeesTheSameRun(t *testing.T) {
 }
 
 func TestTheStateHasTheRuns(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	d := embedded(t, small)
 	play(t, d, "holds")
@@ -522,7 +535,8 @@ func TestOtherSitesCannotStartAnything(t *testing.T) {
 // TestAtMostTheCapacityIsInside: a crowd comes before the opening, the draw is as anybody can compute it, half
 // of those who wait leave and hold up nobody, and the others are told in the end.
 func TestAtMostTheCapacityIsInside(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	redistest.LeftToCI(t)
+	eachDemo(t, func(t testing.TB, d *demo) {
 		if w := send(d, "POST", "/scenarios/room/leave"); w.Code != 409 {
 			t.Errorf("nobody waits: %d %s", w.Code, w.Body)
 		}
@@ -565,7 +579,8 @@ func TestAtMostTheCapacityIsInside(t *testing.T) {
 // TestOneUserFloodsAndTheOthersGoOn: until all flood. What support decides is obeyed and shown, and ends by
 // itself.
 func TestOneUserFloodsAndTheOthersGoOn(t *testing.T) {
-	eachDemo(t, func(t *testing.T, d *demo) {
+	redistest.LeftToCI(t)
+	eachDemo(t, func(t testing.TB, d *demo) {
 		if w := send(d, "POST", "/scenarios/budgets/raise?on=true"); w.Code != 409 {
 			t.Errorf("nobody floods yet: %d", w.Code)
 		}

@@ -19,12 +19,13 @@ import (
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/proxies"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // get returns the status, the body and the field RateLimit.
-func get(t *testing.T, url string) (status int, body, limit string) {
+func get(t testing.TB, url string) (status int, body, limit string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -44,7 +45,12 @@ func get(t *testing.T, url string) (status int, body, limit string) {
 
 // TestTheExampleRuns: what README.md shows. Ctrl-C ends all programs.
 func TestTheExampleRuns(t *testing.T) {
+	redistest.LeftToCI(t)
 	redistest.Need(t, "nginx", "python3")
+	timed.Test(t, 30*time.Millisecond, theExampleRuns) // its gateway waits for Redis for 100 ms
+}
+
+func theExampleRuns(t *timed.T) {
 	port, app := strconv.Itoa(redistest.FreePort(t)), strconv.Itoa(redistest.FreePort(t))
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./run", port, app)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "REDIS_URL=") })

@@ -58,7 +58,7 @@ func (s *service) Watch(_ *healthpb.HealthCheckRequest, stream healthpb.Health_W
 
 func newGate(t *testing.T) *core.Engine {
 	b := redistest.Single(t)
-	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
+	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 }
 
 // serve starts a server with the rules, and returns a client of it.

@@ -25,7 +25,7 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	options := asynq.RedisClientOpt{Addr: server.Addr()}
 	report := func(_ context.Context, task *asynq.Task) error {
 		fmt.Println("a report for", task.Headers()["tenant"])

@@ -39,7 +39,7 @@ func (w *workers) options() asynq.RedisClientOpt { return asynq.RedisClientOpt{A
 
 // gate returns an engine on the same Redis.
 func (w *workers) gate() *core.Engine {
-	return core.New(w.redis.Client(w.t), core.WithDeadline(30*time.Second))
+	return core.New(w.redis.Client(w.t), core.WithDeadline(time.Minute))
 }
 
 // start runs the handler behind the rules, for the queues low and high.

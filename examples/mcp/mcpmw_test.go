@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func newGate(t *testing.T) *core.Engine {
 	b := redistest.Single(t)
-	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(30*time.Second))
+	return core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 }
 
 type tool func(ctx context.Context) error

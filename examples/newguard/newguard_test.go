@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func newGuard(b redistest.Backend, name string, places int) *newguard.Guard {
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second))
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute))
 	return newguard.New(gate, name, places, time.Hour)
 }
 
@@ -125,14 +125,14 @@ func TestACancelledCallTakesNoPlace(t *testing.T) {
 			_, err := g.Check(ctx, core.Attempt{Actor: "ann", Resource: "go"})
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return left(witness) == 0 },
+		redistest.Eventually(t, time.Minute, func() bool { return left(witness) == 0 },
 			"the place to be taken")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return left(witness) == 1 },
+		redistest.Eventually(t, time.Minute, func() bool { return left(witness) == 1 },
 			"the place to be given back")
 	})
 }

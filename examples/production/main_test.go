@@ -133,7 +133,7 @@ func (p *process) readiness() (status int, redis string) {
 
 func (p *process) awaitReady() {
 	p.t.Helper()
-	redistest.Eventually(p.t, 30*time.Second, func() bool {
+	redistest.Eventually(p.t, time.Minute, func() bool {
 		status, _ := p.readiness()
 		return status == 200
 	}, "ready")
@@ -162,7 +162,7 @@ func TestReadinessSaysWhatIsNeeded(t *testing.T) {
 		t.Errorf("without Redis, /healthz answers %d", status)
 	}
 	server.Start()
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		status, redis := p.readiness()
 		return status == 200 && redis == "up"
 	}, "ready with Redis")
@@ -172,10 +172,10 @@ func TestReadinessSaysWhatIsNeeded(t *testing.T) {
 		status, _ := p.order(t.Context(), fmt.Sprint("buyer", buyers))
 		return status == 201
 	}
-	redistest.Eventually(t, 30*time.Second, ordered, "an order")
+	redistest.Eventually(t, time.Minute, ordered, "an order")
 
 	server.Kill()
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		status, redis := p.readiness()
 		return status == 200 && redis == "down"
 	}, "ready without Redis, and saying that it is down")
@@ -189,8 +189,8 @@ func TestReadinessSaysWhatIsNeeded(t *testing.T) {
 	}
 
 	server.Start()
-	redistest.Eventually(t, 30*time.Second, ordered, "an order when Redis is back")
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, ordered, "an order when Redis is back")
+	redistest.Eventually(t, time.Minute, func() bool {
 		status, redis := p.readiness()
 		return status == 200 && redis == "up"
 	}, "ready with Redis again")
@@ -228,7 +228,7 @@ func (p *process) under(sale *seckill.Guard, contexts ...context.Context) (answe
 			}
 		})
 	}
-	redistest.Eventually(p.t, 30*time.Second, func() bool {
+	redistest.Eventually(p.t, time.Minute, func() bool {
 		s, _ := sale.Status(p.t.Context(), "ticket")
 		return s.Held == int64(len(contexts))
 	}, "all orders are under way")
@@ -238,7 +238,7 @@ func (p *process) under(sale *seckill.Guard, contexts ...context.Context) (answe
 
 // watch returns the sale as another process sees it.
 func watch(t *testing.T, server *redistest.Server) *seckill.Guard {
-	gate := core.New(server.Client(t), core.WithPrefix("shop"), core.WithDeadline(10*time.Second))
+	gate := core.New(server.Client(t), core.WithPrefix("shop"), core.WithDeadline(time.Minute))
 	return seckill.New(gate, "sale", seckill.Options{})
 }
 
@@ -263,7 +263,7 @@ func TestAStopUnderLoadLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		var d net.Dialer
 		c, err := d.DialContext(t.Context(), "tcp", p.clients)
 		if err == nil {

@@ -35,7 +35,7 @@ func newGate(t *testing.T) (*core.Engine, *miniredis.Miniredis) {
 	m.SetTime(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return core.New(rdb, core.WithDeadline(30*time.Second)), m // a test machine may be busy
+	return core.New(rdb, core.WithDeadline(time.Minute)), m // a test machine may be busy
 }
 
 // asUser is a login that believes X-User.

@@ -78,7 +78,7 @@ func TestUnpaidReservationsComeBack(t *testing.T) {
 			{Item: "ticket", ID: "order of ann", Buyer: "ann", Quantity: 1}: 1,
 			{Item: "ticket", ID: "order of dan", Buyer: "dan", Quantity: 1}: 2,
 		}
-		redistest.Eventually(t, 30*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			c, err := queue.Counts(t.Context())
 			return err == nil && c.Pending+c.Running == 0
 		}, "all callbacks have run")

@@ -63,7 +63,7 @@ func open(t *testing.T) (shop, *miniredis.Miniredis) {
 	m.SetTime(time.Now())
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := newShop(core.New(rdb, core.WithDeadline(30*time.Second)))
+	s := newShop(core.New(rdb, core.WithDeadline(time.Minute)))
 	if err := openSale(t.Context(), s.sale); err != nil {
 		t.Fatal(err)
 	}

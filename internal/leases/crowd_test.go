@@ -21,14 +21,16 @@ import (
 func TestOneUserFillsNoLine(t *testing.T) {
 	makes := map[string]func(e *core.Engine) core.Guard{
 		"semaphore": func(e *core.Engine) core.Guard {
-			return semaphore.New(e, "g", semaphore.Options{Max: 1, Wait: time.Minute})
+			return semaphore.New(e, "g", semaphore.Options{Max: 1, Wait: time.Minute, Lease: time.Minute})
 		},
-		"lock": func(e *core.Engine) core.Guard { return lock.New(e, "g", lock.Options{Wait: time.Minute}) },
+		"lock": func(e *core.Engine) core.Guard {
+			return lock.New(e, "g", lock.Options{Wait: time.Minute, Lease: time.Minute})
+		},
 	}
 	for kind, of := range makes {
 		t.Run(kind, func(t *testing.T) {
 			redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
-				oneUser(t, of(guardtest.NewEngine(b)))
+				oneUser(t, of(guardtest.NewEngine(b, core.WithoutBreaker()))) // calls of a line are short
 			})
 			t.Run("memory", func(t *testing.T) { oneUser(t, of(guardtest.NewEngine(redistest.Backend{}))) })
 		})
@@ -56,7 +58,7 @@ func oneUser(t *testing.T, g core.Guard) {
 	for range many {
 		go ask("eve")
 	}
-	redistest.Eventually(t, 30*time.Second, func() bool { return refused.Load() == many-may },
+	redistest.Eventually(t, time.Minute, func() bool { return refused.Load() == many-may },
 		"too few are refused")
 	if before := served.Load(); before > 0 {
 		t.Errorf("%d were served while another held the claim", before)
@@ -66,7 +68,7 @@ func oneUser(t *testing.T, g core.Guard) {
 		go ask(fmt.Sprint("user", i))
 	}
 	guardtest.Settle(t, g, held, core.Commit)
-	redistest.Eventually(t, 30*time.Second, func() bool { return served.Load() == may+others },
+	redistest.Eventually(t, time.Minute, func() bool { return served.Load() == may+others },
 		"not all are served")
 	d := guardtest.Check(t, g, core.Attempt{Actor: "eve", Resource: "p"}) // her requests have left
 	guardtest.WantReason(t, d, core.ReasonOK)

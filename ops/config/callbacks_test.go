@@ -57,7 +57,7 @@ func TestANotificationThatPanics(t *testing.T) {
 	}
 	for n := range int64(2) {
 		f.write(t, perHour(int(n)+2))
-		redistest.Eventually(t, 20*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			return live.State().Changes == n+1 && strings.Count(log.String(), "a slip") == int(n)+1
 		}, "the file is not followed")
 	}
@@ -78,7 +78,7 @@ func TestAReloadThatWaited(t *testing.T) {
 	<-told
 	f.write(t, perHour(3))
 	go func() { second <- live.Reload() }()
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		return strings.Contains(stacks(), "sync.(*Mutex).Lock")
 	}, "the second reload does not wait")
 	f.write(t, perHour(4))

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/gatehouse-go/gatehouse/core"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
 )
 
@@ -114,11 +115,13 @@ func TestALossOfRedisDropsNoDecision(t *testing.T) {
 // Nobody looks by themselves here, so that the order is fixed.
 func TestWhatIsDecidedAfterALossWins(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		one := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages)
-		two := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages)
-		fresh := start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages) // it never hears of anything lost
+		clock := guardtest.NewClock()
+		begin := func() *process {
+			return start(t, deaf{b.NewClient(t)}, b.Prefix, onlyMessages, guardtest.WithClock(clock))
+		}
+		one, two, fresh := begin(), begin(), begin() // fresh never hears of anything lost
 		short := eveOut
-		short.Until = one.until(200 * time.Millisecond)
+		short.Until = one.until(time.Minute)
 		for _, x := range []Decision{forAll, forAnn, bobIn, tenth, short} {
 			one.decide(x)
 		}
@@ -126,13 +129,12 @@ func TestWhatIsDecidedAfterALossWins(t *testing.T) {
 		if err := b.Client.Del(t.Context(), one.desk.root, one.desk.audit).Err(); err != nil {
 			t.Fatal(err)
 		}
+		clock.Advance(time.Second)
 		anew := forAnn
 		anew.Value = "700/h"
 		fresh.decide(anew)
 		fresh.withdraw(bobIn)
-		eventually(t, "one is over", func() bool {
-			return time.Now().After(short.Until.Add(time.Millisecond)) // one has not looked
-		})
+		clock.Advance(time.Minute + time.Millisecond) // one has not looked
 		again(t, two, one, two, fresh)
 		for i, p := range []*process{one, two, fresh} {
 			if p.max("ann") != 700 || p.max("cid") != 100 || p.has("bob") || !p.has("eve") ||

@@ -374,7 +374,7 @@ func TestTheClientsOwnFieldsAreNotThoseOfTheGateway(t *testing.T) {
 func TestRoutesFollowTheFile(t *testing.T) {
 	eachProxy(t, func(t *testing.T, p *proxy, write func(string)) {
 		write(strings.Replace(rules, "POST /login:", "POST /signin:", 1))
-		redistest.Eventually(t, 20*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			return met(p.ask("POST", "/signin"), "logins") != "-" && met(p.ask("POST", "/login"), "logins") == "-"
 		}, "the routes stay as they were")
 		write(strings.Replace(rules, "/: site", "/: nothing", 1))
@@ -388,7 +388,7 @@ func TestRoutesFollowTheFile(t *testing.T) {
 func TestNoRouteIsNoRule(t *testing.T) {
 	eachProxy(t, func(t *testing.T, p *proxy, write func(string)) {
 		write(strings.Replace(rules, "  /: site\n", "", 1))
-		redistest.Eventually(t, 20*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			return met(p.ask("GET", "/any"), "site") == "-"
 		}, "the routes stay as they were")
 		for _, method := range []string{"GET", "DELETE"} {

@@ -50,7 +50,7 @@ func TestDeniedActionsDoNotFloodTheLog(t *testing.T) {
 func TestOperatorsLogWhereTheEngineDoes(t *testing.T) {
 	logged := new(guardtest.Output)
 	b := redistest.Mini(t)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 		core.WithLogger(slog.New(slog.NewTextHandler(logged, nil))))
 	desk := operator.New(operator.Options{
 		Guards: []core.Guard{limit.NewSlidingWindow(gate, "limit", limit.PerHour(2))},

@@ -66,7 +66,7 @@ func ExampleNew() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	if _, err := sale.Open(context.Background(), "tv", seckill.Sale{Stock: 100}); err != nil {
 		panic(err)

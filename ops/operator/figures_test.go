@@ -24,7 +24,7 @@ func TestThePageShowsWhoIsLimited(t *testing.T) {
 	b := redistest.Mini(t)
 	figures := new(operator.Figures)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(figures),
-		core.WithDeadline(10*time.Second))
+		core.WithDeadline(time.Minute))
 	rule := pipeline.Rule{
 		Guard: limit.NewSlidingWindow(gate, "site", limit.PerHour(2)), Who: keyfuncs.User("uid"),
 		Bans: bans.New(gate, "bans", bans.Options{}),
@@ -85,7 +85,7 @@ func TestABanThatWasLiftedIsNotShown(t *testing.T) {
 	b := redistest.Mini(t)
 	figures := new(operator.Figures)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(figures),
-		core.WithDeadline(10*time.Second))
+		core.WithDeadline(time.Minute))
 	shut := bans.New(gate, "bans", bans.Options{})
 	d := &desk{T: t, Handler: operator.New(operator.Options{
 		Guards: []core.Guard{shut}, Figures: figures,

@@ -56,7 +56,7 @@ func century(time.Time) (begins, ends time.Time) {
 // newDesk returns a desk that admits only eve, who may not close anything.
 func newDesk(t *testing.T, b redistest.Backend, options ...core.Option) *desk {
 	t.Helper()
-	gate := core.New(b.Client, append(options, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+	gate := core.New(b.Client, append(options, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 		core.WithObserver(ignore{}))...)
 	d := &desk{
 		T:       t,

@@ -68,7 +68,7 @@ func TestPagesAskBeforeWhatCannotBeTakenBack(t *testing.T) {
 func TestTheListShowsTheStateAtAGlance(t *testing.T) {
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 		core.WithObserver(ignore{}), core.WithBreaker(1, time.Minute))
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	permits := semaphore.New(gate, "exports", semaphore.Options{Max: 5})
@@ -105,7 +105,7 @@ func TestTheListShowsTheStateAtAGlance(t *testing.T) {
 	hidden = ""
 	faults.Refuse(true)
 	faults.CutAll()
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		_, err := sale.Status(t.Context(), "tv")
 		return err != nil && len(gate.OpenBreakers()) == 1
 	}, "an open breaker")

@@ -22,7 +22,7 @@ import (
 func TestPeekOfALimitWithTiersAsksForTheTier(t *testing.T) {
 	b := redistest.Mini(t)
 	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithObserver(ignore{}),
-		core.WithDeadline(10*time.Second))
+		core.WithDeadline(time.Minute))
 	file := `
 guards:
   api: {sliding_window: {tiers: {by: {header: X-Plan}, of: {pro: 30/min, staff: unlimited}, others: 1/min}}}

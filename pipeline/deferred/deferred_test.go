@@ -261,7 +261,7 @@ func TestManyUsersFillNoRedis(t *testing.T) {
 	}
 	w.gate.open.Store(true)
 	w.work()
-	redistest.Eventually(t, 30*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		c, err := w.queue.Counts(t.Context())
 		return err == nil && c.Pending+c.Running == 0
 	}, "all have run")
@@ -317,7 +317,7 @@ func TestRefusedAgainIsNoFailedTry(t *testing.T) {
 		w := newWorld(t, b, delay.Options{MaxTries: 2}, nil)
 		location := w.defers("rows")
 		w.work()
-		redistest.Eventually(t, 30*time.Second, func() bool { return w.gate.refused.Load() > 4 },
+		redistest.Eventually(t, time.Minute, func() bool { return w.gate.refused.Load() > 4 },
 			"it was refused four times")
 		if to := w.page("ann", location); to.Code != http.StatusAccepted {
 			t.Errorf("%d %s", to.Code, to.Body)

@@ -28,7 +28,7 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 
 	login := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

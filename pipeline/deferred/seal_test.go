@@ -46,7 +46,7 @@ func (w *world) tasks() (all []string) {
 // wantDead waits until a task is dead.
 func (w *world) wantDead(id string) {
 	w.Helper()
-	redistest.Eventually(w.T, 30*time.Second, func() bool {
+	redistest.Eventually(w.T, time.Minute, func() bool {
 		task, err := w.queue.Find(w.Context(), id)
 		return err == nil && task.State != delay.Pending && task.State != delay.Running
 	}, "the task has ended")

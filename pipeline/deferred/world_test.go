@@ -184,7 +184,7 @@ func (w *world) page(user, location string) *httptest.ResponseRecorder {
 func (w *world) wantState(location string, want deferred.State) *httptest.ResponseRecorder {
 	w.Helper()
 	var to *httptest.ResponseRecorder
-	redistest.Eventually(w.T, 30*time.Second, func() bool {
+	redistest.Eventually(w.T, time.Minute, func() bool {
 		to = w.page("ann", location)
 		return to.Code != http.StatusAccepted
 	}, "the request has ended")

@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "write the screenshots in docs/images")
 
 // patience is how long a step may take on a busy machine.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "4") // most of the time they wait; a flag wins

@@ -37,7 +37,7 @@ func newOffice(t *testing.T) *office {
 	b, faults := redistest.Mini(t), redistest.NewFaults(t)
 	b.Client = b.NewClientWith(t, faults)
 	figures := new(operator.Figures)
-	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+	gate := core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 		core.WithBreaker(1, time.Minute), core.WithObserver(figures))
 	o := &office{
 		limit: limit.NewSlidingWindow(gate, "site", limit.PerHour(10), limit.PerDay(100)),

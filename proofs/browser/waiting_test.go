@@ -31,7 +31,7 @@ func newCrowded(t *testing.T, name string, o waitingroom.Options) *crowded {
 	b := redistest.Mini(t)
 	o.Capacity, o.Poll, o.Secrets = 1, time.Second, [][]byte{[]byte("a secret of sixteen bytes")}
 	c := &crowded{Guard: waitingroom.New(core.New(b.Client, core.WithPrefix(b.Prefix),
-		core.WithDeadline(10*time.Second)), name, o)}
+		core.WithDeadline(time.Minute)), name, o)}
 	if o.Opens.IsZero() {
 		var err error
 		if c.taken, err = c.Check(t.Context(), core.Attempt{Actor: "first"}); err != nil || !c.taken.Allowed {

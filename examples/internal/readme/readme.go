@@ -144,7 +144,7 @@ func RunAlone(t *testing.T, paths ...string) {
 	if !strings.Contains(said, "lost when this one ends") {
 		t.Errorf("the program says %q", said)
 	}
-	redistest.Eventually(t, 20*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		connection, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 		if err == nil {
 			_ = connection.Close()

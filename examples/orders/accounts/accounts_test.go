@@ -26,7 +26,7 @@ func shop(
 	t *testing.T, b redistest.Backend, db *sql.DB, work func(context.Context) error,
 ) (*Accounts, http.Handler) {
 	a := &Accounts{DB: db, Work: work,
-		Lock: lock.New(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second)), "account",
+		Lock: lock.New(core.New(b.Client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute)), "account",
 			lock.Options{Lease: time.Hour})} // so that no renewal tells the paused one
 	return a, a.Handler(keyfuncs.Header("X-User"))
 }

@@ -117,7 +117,7 @@ func below(pid int) []process {
 		}
 		id, _ := strconv.Atoi(strings.TrimSpace(s[:open]))
 		fields := strings.Fields(s[end+1:])
-		if len(fields) < 2 || fields[0] == "Z" {
+		if len(fields) < 2 || fields[0] == "Z" || fields[0] == "T" { // a test has stopped it: it is not ours to resume
 			continue
 		}
 		parent, _ := strconv.Atoi(fields[1])

@@ -32,7 +32,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gate := core.New(rdb, core.WithDeadline(5*time.Second), // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute), // the default is 100 ms
 		core.WithObserver(core.Observers(core.LogErrors(), telemetry)))
 
 	ctx := context.Background()

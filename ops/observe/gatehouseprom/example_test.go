@@ -29,7 +29,7 @@ func Example() {
 	denials := gatehouselog.New(slog.Default(), gatehouselog.Options{})
 	observer := core.WithObserver(core.Observers(core.LogErrors(), metrics, denials))
 
-	gate := core.New(rdb, observer, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, observer, core.WithDeadline(time.Minute)) // the default is 100 ms
 
 	d, err := limit.NewSlidingWindow(gate, "site", limit.PerMinute(100)).Check(context.Background(),
 		core.Attempt{Actor: "203.0.113.7"})

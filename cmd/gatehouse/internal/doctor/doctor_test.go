@@ -103,7 +103,7 @@ func TestDoctorOnAServerThatIsWell(t *testing.T) {
 		}
 	}
 	do(t, rdb, "acl", "setuser", "shop", "+info", "+config|get", "+acl|whoami") // as docs/command.md says
-	a := clitest.Run(t, nil, "", "doctor", "-redis", "redis://shop:SECRET@"+s.Addr())
+	a := clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-redis", "redis://shop:SECRET@"+s.Addr())
 	a.Want(t, cli.ExitOK, "ok       user         shop", "")
 	if strings.Contains(a.Out, stateUnseen) {
 		t.Errorf("%s", a.Out)
@@ -111,7 +111,7 @@ func TestDoctorOnAServerThatIsWell(t *testing.T) {
 	wantClean(t, rdb, 1)
 
 	var all []examined
-	a = clitest.Run(t, nil, "", "doctor", "-json", "-redis", "redis://"+s.Addr())
+	a = clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-json", "-redis", "redis://"+s.Addr())
 	if err := json.Unmarshal([]byte(a.Out), &all); err != nil || len(all) != 1 || all[0].Address != s.Addr() {
 		t.Errorf("%v in %+v", err, a)
 	}
@@ -194,7 +194,7 @@ func TestDoctorTriesTracking(t *testing.T) {
 		{"-set", "unseen   tracking     CLIENT TRACKING is allowed; SET, which tries it: NOPERM"},
 	} {
 		do(t, rdb, "acl", "setuser", "shop", tt.rule)
-		a := clitest.Run(t, nil, "", "doctor", "-redis", "redis://shop:SECRET@"+s.Addr())
+		a := clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-redis", "redis://shop:SECRET@"+s.Addr())
 		code := cli.ExitOK
 		if tt.rule == "-set" { // which scripts need
 			code = cli.ExitProblem
@@ -231,7 +231,7 @@ func TestDoctorOfAServerThatLoads(t *testing.T) {
 	t.Parallel()
 	o := redistest.StartOutages(t)
 	defer o.Begin("loading")()
-	clitest.Run(t, nil, "", "doctor", "-redis", "redis://"+o.Addr()).Want(t, cli.ExitFailed, "", "LOADING")
+	clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-redis", "redis://"+o.Addr()).Want(t, cli.ExitFailed, "", "LOADING")
 }
 
 func TestDoctorComparesTheClocks(t *testing.T) {
@@ -239,13 +239,14 @@ func TestDoctorComparesTheClocks(t *testing.T) {
 	s := redistest.StartServer(t)
 	for _, off := range []time.Duration{-time.Hour, time.Hour} {
 		e := &cli.Env{Now: func() time.Time { return time.Now().Add(off) }}
-		clitest.Here(t, e, Command, "-redis", "redis://"+s.Addr()).
+		clitest.Here(t, e, Command, "-timeout", "1m", "-redis", "redis://"+s.Addr()).
 			Want(t, cli.ExitProblem, "problem  clock        at least 1h0m0s", "")
 	}
 }
 
 // TestDoctorOfACluster: each master is examined, with keys in its own slots, by a user of the ACL lines.
 func TestDoctorOfACluster(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	for _, node := range c.Nodes {
@@ -271,6 +272,7 @@ func TestDoctorOfACluster(t *testing.T) {
 }
 
 func TestDoctorAsksSentinels(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	s := redistest.StartSentinels(t, 1)
 	visit(t, nil, "redis://"+s.Sentinels[0].Addr()+"?master_name=gatehouse", cli.ExitOK,

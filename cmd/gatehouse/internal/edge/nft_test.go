@@ -156,6 +156,7 @@ func (n *netns) recipe() (dir, file string, r recipe) {
 // Promise: Behind `gatehouse bans -follow` nftables drops the packets of a client within a second of its last
 // strike, and takes them within a second of the end of the ban.
 func TestNftShutsBotsOut(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	n := startNetns(t)
 	server := redistest.StartServer(t)
@@ -184,23 +185,30 @@ func TestNftShutsBotsOut(t *testing.T) {
 		ban1(t, s.guard, actor, time.Hour)
 		f.eventually(func() bool { return n.banned(set)[actor] }, "a ban by hand")
 	}
-	for from, want := range map[string]bool{"203.0.113.7": true, "203.0.113.8": false, "198.51.100.9": true,
-		"2001:db8::5": true, "2001:db8:0:1::5": false} {
-		if got := n.isDropped(from); got != want {
-			t.Errorf("packets from %s are dropped: %t, want %t", from, got, want)
+	for _, from := range []string{"203.0.113.7", "198.51.100.9", "2001:db8::5"} {
+		if !n.isDropped(from) {
+			t.Errorf("packets from %s are not dropped", from)
 		}
 	}
+	arrive := func(from string) { // a curl that is held up says that they do not
+		t.Helper()
+		f.eventually(func() bool { return !n.isDropped(from) }, "packets from "+from+" arrive")
+	}
+	arrive("203.0.113.8")
+	arrive("2001:db8:0:1::5")
 	if code := f.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if all := len(n.banned("banned4")) + len(n.banned("banned6")); all != 0 || n.isDropped("203.0.113.7") {
+	if all := len(n.banned("banned4")) + len(n.banned("banned6")); all != 0 {
 		t.Errorf("%d bans are left after -clear", all)
 	}
+	arrive("203.0.113.7")
 	f.says("it is tried again\n", 1)
 }
 
 // TestTheKernelEndsBansOfAKilledCommand, none of which a later file takes out.
 func TestTheKernelEndsBansOfAKilledCommand(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	n := startNetns(t)
 	server := redistest.StartServer(t)
@@ -215,7 +223,7 @@ func TestTheKernelEndsBansOfAKilledCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if status.Left == 0 { // it may have ended before a busy machine has loaded it
-			ban1(t, s.guard, "203.0.113.7", 4*time.Second)
+			ban1(t, s.guard, "203.0.113.7", 2*time.Second)
 		}
 		return n.banned("banned4")["203.0.113.7"] && n.banned("banned6")["2001:db8::/64"]
 	}, "both bans")
@@ -229,6 +237,9 @@ func TestTheKernelEndsBansOfAKilledCommand(t *testing.T) {
 // asPackets is the variable with which the test binary sends packets from two addresses to a third one, until its
 // input ends, and prints how many of each arrived.
 const asPackets = "GATEHOUSE_TEST_PACKETS"
+
+// enough is after how many packets from the second address it says so.
+const enough = 100
 
 func sendPackets(from string) error {
 	addrs := strings.Split(from, ",")
@@ -261,6 +272,9 @@ func sendPackets(from string) error {
 			}
 			from, _, _ = net.SplitHostPort(addr.String())
 		}
+		if arrived[addrs[1]] == enough {
+			fmt.Println("enough")
+		}
 	}
 	fmt.Println(arrived[addrs[0]], arrived[addrs[1]])
 	return nil
@@ -269,6 +283,7 @@ func sendPackets(from string) error {
 // TestNftReplacesTheSetsAsAWhole: of whoever is in the file of before and in the new one, no packet passes while it
 // is loaded. ("nft list set" and "nft get element" are no proof: those of 1.0.6 may see parts of both files then.)
 func TestNftReplacesTheSetsAsAWhole(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	n := startNetns(t)
 	n.addresses("198.18.0.1", "203.0.113.7", "203.0.113.8")
@@ -293,7 +308,7 @@ func TestNftReplacesTheSetsAsAWhole(t *testing.T) {
 	if err := errors.Join(errIn, redistest.Spawn(packets)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 100 {
+	for i := 0; i < 100 || !strings.Contains(said.String(), "enough"); i++ {
 		n.nft("-f", files[i%2])
 	}
 	_ = end.Close()
@@ -301,10 +316,11 @@ func TestNftReplacesTheSetsAsAWhole(t *testing.T) {
 		t.Fatalf("%v: %s", err, said.String())
 	}
 	var banned, others int
-	if _, err := fmt.Sscan(said.String(), &banned, &others); err != nil || banned > 0 || others < 100 {
+	if _, err := fmt.Sscanf(said.String(), "enough\n%d %d", &banned, &others); err != nil || banned > 0 {
 		t.Errorf("packets that passed: %d of who is banned, %d of others: %v, %s", banned, others, err, &said)
 	}
 	t.Logf("%d packets of others passed", others)
+	n.nft("-f", files[1])
 	if all := n.banned("banned4"); len(all) != many+1 || all["10.0.0.0"] || !all["10.1.0.0"] {
 		t.Errorf("%d are banned", len(all))
 	}
@@ -313,6 +329,7 @@ func TestNftReplacesTheSetsAsAWhole(t *testing.T) {
 // TestNftTakesWhatIsWritten: whatever actors there are, nft takes the file, and bans all whose addresses they
 // are, and nobody else.
 func TestNftTakesWhatIsWritten(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	n := startNetns(t)
 	dir := t.TempDir()

@@ -36,6 +36,7 @@ func nginxArgs(dir string) []string {
 // Promise: Behind `gatehouse bans -follow` nginx refuses a client within a second of its last strike, and
 // lets it in within a second of the end of the ban.
 func TestNginxShutsABotOut(t *testing.T) {
+	redistest.LeftToCI(t)
 	t.Parallel()
 	redistest.Need(t, "nginx")
 	server := redistest.StartServer(t)

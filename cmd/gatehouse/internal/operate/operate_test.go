@@ -157,7 +157,7 @@ func TestControlOfADeskAndABudget(t *testing.T) {
 		decide := append([]string{"-desk", "desk", "decide", "value=600/min", "for=1h"}, ann...)
 		run(decide...).Want(t, 2, "", `of "ann", value "600/min", who "sue": go on? [y/N]`)
 		run(append(decide, "-yes")...).Want(t, 0, "done         true\n", "")
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			d, err := api.Peek(t.Context(), core.Attempt{Actor: "ann"})
 			return err == nil && d.Limit == 600
 		}, "the application obeys")
