@@ -343,7 +343,7 @@ func TestBansMakeFloodsCheap(t *testing.T) {
 		const requests, rate, refusals = 10_000, 5, 10
 		clock := guardtest.NewClock()
 		client := &guardtest.Counting{Client: b.Client}
-		e := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+		e := core.New(client, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 			guardtest.WithClock(clock))
 		site, bans := limit.NewSlidingWindow(e, "site", limit.PerMinute(rate)),
 			New(e, "bans", Options{Refusals: refusals})
@@ -630,7 +630,7 @@ func TestBansHostileText(t *testing.T) {
 func TestBansWithoutRedis(t *testing.T) {
 	b := redistest.Mini(t)
 	var h guardtest.Recorder
-	g := New(guardtest.NewEngine(b, core.WithObserver(&h), core.WithDeadline(time.Second)), "b", Options{})
+	g := New(guardtest.NewEngine(b, core.WithObserver(&h), core.WithDeadline(time.Minute)), "b", Options{})
 	b.Mini.SetError("ERR down for the test") // which does not open the breaker
 	if _, err := g.Check(t.Context(), core.Attempt{Actor: "a"}); err == nil || guardtest.IsInvalid(err) {
 		t.Errorf("Check: %v", err)
@@ -656,7 +656,7 @@ func TestBansWithoutRedis(t *testing.T) {
 func TestBansFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "b",
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute)), "b",
 		Options{Refusals: 1, Period: time.Hour})
 	struck, banned := core.Attempt{Actor: "struck"}, core.Attempt{Actor: "banned"}
 	strike(t, g, struck)

@@ -24,7 +24,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	shut := bans.New(gate, "bans", bans.Options{Refusals: 2, Period: time.Minute, First: time.Minute})
 
 	client := core.Attempt{Actor: "203.0.113.7"}

@@ -226,7 +226,7 @@ func TestAlertsComeOncePerPeriod(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return fmt.Sprint(heard) == "[80 100]" || fmt.Sprint(heard) == "[100 80]"
@@ -503,7 +503,7 @@ func TestMeteredUnitsCountOnceUnderLostReplies(t *testing.T) {
 				t.Error("a lost reply is no error")
 			}
 		}
-		redistest.Eventually(t, 20*time.Second, func() bool { return used(t, witness, "acme", "", "")[1] == 5 },
+		redistest.Eventually(t, time.Minute, func() bool { return used(t, witness, "acme", "", "")[1] == 5 },
 			"lost checks to be taken back")
 		for _, actual := range []int64{9, 9} {
 			faults.SwallowReply(checkScript.SHA())

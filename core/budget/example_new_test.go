@@ -24,7 +24,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	calls := budget.New(gate, "calls", budget.Options{
 		Levels: []string{"org", "user"},
 		Find: func(path []string) ([]budget.Limit, error) {

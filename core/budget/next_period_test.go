@@ -71,7 +71,7 @@ func TestAnAlertBelongsToItsMax(t *testing.T) {
 		}
 		want := func(all ...string) {
 			t.Helper()
-			redistest.Eventually(t, 10*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				slices.Sort(heard)

@@ -24,7 +24,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	jobs := idempotency.New(gate, "jobs", idempotency.Options{MaxBody: 1024})
 
 	job := core.Attempt{Actor: "billing", ID: "invoice-7"}

@@ -134,7 +134,7 @@ func TestIdempotencyLease(t *testing.T) {
 		paused := guardtest.Check(t, brief, a)
 		guardtest.WantReason(t, paused, core.ReasonOK)
 		var second core.Decision
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			second = guardtest.Check(t, long, a)
 			return second.Allowed
 		}, "the lease is over")
@@ -150,7 +150,7 @@ func TestIdempotencyLease(t *testing.T) {
 		// If no other attempt came meanwhile, the outcome is kept.
 		a.ID = "o2"
 		late := guardtest.Check(t, brief, a)
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			return b.Client.Exists(t.Context(), brief.operationKeys(a)[0]).Val() == 0
 		}, "the lease is over")
 		finish(t, brief, late, &core.Outcome{Status: 202})
@@ -250,14 +250,14 @@ func TestIdempotencyCancelledCheck(t *testing.T) {
 			_, err := g.Check(ctx, a)
 			done <- err
 		}()
-		redistest.Eventually(t, 10*time.Second, func() bool { return begunBy(t, witness, a) },
+		redistest.Eventually(t, time.Minute, func() bool { return begunBy(t, witness, a) },
 			"the operation to begin")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return !begunBy(t, witness, a) },
+		redistest.Eventually(t, time.Minute, func() bool { return !begunBy(t, witness, a) },
 			"the operation to be given up")
 		guardtest.WantReason(t, guardtest.Check(t, witness, a), core.ReasonOK)
 	})

@@ -71,7 +71,7 @@ func TestTheSecondStepIsWaitedForNoLongerThanTheLease(t *testing.T) {
 		begun := time.Now()
 		finish(t, g, first, &firstStep)
 		var d core.Decision
-		redistest.Eventually(t, 10*time.Second, func() bool {
+		redistest.Eventually(t, time.Minute, func() bool {
 			d = guardtest.Check(t, g, a)
 			return d.Reason != core.ReasonInProgress
 		}, "nobody waits any more")

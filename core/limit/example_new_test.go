@@ -24,7 +24,7 @@ func ExampleNewSlidingWindow() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	mails := limit.NewSlidingWindow(gate, "mails", limit.PerMinute(3), limit.PerDay(100))
 
 	for _, cost := range []int64{2, 2, 1} {

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,7 +28,7 @@ func TestACheckOnRedisAllocatesLittleMoreThanItsCall(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	const most = 9
 	for _, k := range kinds {
-		g := k.make(core.New(allowing{rdb}), "w", PerMinute(100))
+		g := k.make(core.New(allowing{rdb}, core.WithDeadline(time.Minute)), "w", PerMinute(100))
 		a, ctx := core.Attempt{Actor: "ann"}, context.WithoutCancel(t.Context()) // as of a middleware
 		check := func() {
 			if d, err := g.Check(ctx, a); err != nil || d.Source != core.SourceRedis || d.Remaining != 5 {

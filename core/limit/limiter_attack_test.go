@@ -31,11 +31,11 @@ func TestLimiterAttack(t *testing.T) {
 	}
 }
 
-// mostAdmitted attacks a limit of n per second, after its units were used once if primed. It returns the most
-// units admitted in any second.
+// mostAdmitted attacks a limit of n per hour, after its units were used once if primed. It returns the most
+// units admitted in any hour. (Keys live as long as a window by the server's clock, so windows are long.)
 func mostAdmitted(t *testing.T, b redistest.Backend, k kind, n int64, primed bool) int {
 	t.Helper()
-	const window = time.Second
+	const window = time.Hour
 	clock := guardtest.NewClock()
 	g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), fmt.Sprintf("attacked-%v", primed),
 		Per(n, window))
@@ -79,7 +79,7 @@ func TestLimiterWithAClockSetBack(t *testing.T) {
 		t.Run(jump.String(), func(t *testing.T) {
 			eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 				clock := guardtest.NewClock()
-				const window = 10 * time.Second
+				const window = 10 * time.Minute
 				g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(3, window))
 				a := core.Attempt{Actor: "a"}
 				guardtest.Check(t, g, a)
@@ -122,13 +122,17 @@ return {n <= tonumber(ARGV[1]) and 1 or 0}`, script.AtMostOnce)
 // articles admits about twice N, which shows that the test can fail.
 func TestAttacker(t *testing.T) {
 	const n = 50
-	for _, window := range []time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second} {
+	windows := []time.Duration{200 * time.Millisecond}
+	if redistest.All() {
+		windows = append(windows, time.Second, 2*time.Second)
+	}
+	for _, window := range windows {
 		for _, primed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v primed=%v", window, primed), func(t *testing.T) {
 				t.Parallel()
 				b := redistest.Single(t)
 				e := guardtest.NewEngine(b)
-				// a longer window where the machine is too slow for the burst
+				// Where the machine is too slow for the burst, windows are longer.
 				for try, window := 1, window; ; try, window = try+1, 2*window {
 					var targets []target
 					for _, k := range kinds {
@@ -157,7 +161,7 @@ func TestAttacker(t *testing.T) {
 					if article >= n*9/5 {
 						return
 					}
-					if try == 6 { // the attacker was too slow for its burst even in windows 32 times as long
+					if try == 9 { // the attacker was too slow for its burst even in windows 256 times as long
 						t.Fatalf("the limiter of the articles admitted only %d: this test could not have failed", article)
 					}
 				}
@@ -197,7 +201,8 @@ func attack(t *testing.T, rdb *redis.Client, targets []target, n int, window tim
 			t.Fatal(err)
 		}
 		for i, run := range runs {
-			if reply, ok := run.Val().([]any); ok && reply[0] == int64(1) {
+			text, _ := run.Val().(string) // of a limit that allows it
+			if list, _ := run.Val().([]any); text != "" || len(list) == 1 && list[0] == int64(1) {
 				targets[i].admitted = append(targets[i].admitted, admission{times[i].Val(), times[i+1].Val()})
 				let = true
 			}

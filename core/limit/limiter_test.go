@@ -314,33 +314,33 @@ func TestLimiterRefund(t *testing.T) {
 func TestLimiterSeveralLimitsAllOrNothing(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
-		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(100, time.Hour),
-			Per(2, time.Second), Per(3, time.Minute))
+		g := k.make(guardtest.NewEngine(b, guardtest.WithClock(clock)), "w", Per(100, 24*time.Hour),
+			Per(2, time.Minute), Per(3, time.Hour))
 		a := core.Attempt{Actor: "a"}
 		if d := guardtest.Check(t, g, a); d.Limit != 2 || d.Remaining != 1 {
 			t.Fatalf("%+v: want 1 of 2 remaining", d)
 		}
 		guardtest.Check(t, g, a)
 		for range 5 {
-			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 2 || d.RetryAfter > time.Second {
-				t.Fatalf("%+v: want the limit per second to refuse", d)
+			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 2 || d.RetryAfter > time.Minute {
+				t.Fatalf("%+v: want the limit per minute to refuse", d)
 			}
 		}
-		clock.Advance(time.Second)
+		clock.Advance(time.Minute)
 		if d := guardtest.Check(t, g, a); !d.Allowed || d.Limit != 3 || d.Remaining != 0 {
 			t.Fatalf("%+v: want 0 of 3 remaining", d)
 		}
-		clock.Advance(time.Second)
+		clock.Advance(time.Minute)
 		for range 5 {
-			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 3 || d.RetryAfter <= time.Second {
-				t.Fatalf("%+v: want the limit per minute to refuse", d)
+			if d := guardtest.Check(t, g, a); d.Allowed || d.Limit != 3 || d.RetryAfter <= time.Minute {
+				t.Fatalf("%+v: want the limit per hour to refuse", d)
 			}
 		}
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 3}); d.Reason != core.ReasonOverLimit ||
 			d.Limit != 2 {
 			t.Fatalf("%+v: want over_limit", d)
 		}
-		clock.Advance(time.Minute)
+		clock.Advance(time.Hour)
 		if d := guardtest.Check(t, g, core.Attempt{Actor: "a", Cost: 2}); !d.Allowed {
 			t.Fatalf("%+v: the refused attempts have taken units", d)
 		}
@@ -486,7 +486,7 @@ func TestLimiterLostReply(t *testing.T) {
 func TestLimiterFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second))
+	e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute))
 	for _, k := range kinds {
 		g := k.make(e, k.name, PerDay(5), Per(9, 48*time.Hour))
 		a := core.Attempt{Actor: "a"}

@@ -69,7 +69,8 @@ func TestActorsThatAreFullAgainGiveWayFirst(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			clock := guardtest.NewClock()
-			g := k.by(core.NewMemory(core.WithMemoryKeys(keys), guardtest.WithClock(clock)), "w",
+			g := k.by(core.NewMemory(core.WithMemoryKeys(keys), guardtest.WithClock(clock),
+				core.WithDeadline(time.Minute)), "w",
 				func(_ context.Context, a core.Attempt) ([]Limit, error) {
 					if a.Resource == "day" {
 						return []Limit{PerDay(1)}, nil

@@ -457,7 +457,7 @@ func TestMemoryDropsEndedWindows(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			clock := guardtest.NewClock()
 			var window time.Duration
-			g := k.by(core.NewMemory(guardtest.WithClock(clock)), "w",
+			g := k.by(core.NewMemory(guardtest.WithClock(clock), core.WithDeadline(time.Minute)), "w",
 				func(context.Context, core.Attempt) ([]Limit, error) {
 					return []Limit{Per(5, window), PerDay(1000)}, nil
 				})
@@ -627,7 +627,7 @@ func TestMemoryOfHostileText(t *testing.T) {
 func TestEngineWithoutRedis(t *testing.T) {
 	var h guardtest.Recorder
 	e := core.NewMemory(core.WithObserver(&h), core.WithPrefix("x"), core.WithRetryHorizon(time.Minute),
-		core.WithDeadline(time.Second))
+		core.WithDeadline(time.Minute))
 	g := NewSlidingWindow(e, "w", PerHour(2))
 	if err := e.Preload(t.Context()); err != nil {
 		t.Errorf("Preload: %v", err)

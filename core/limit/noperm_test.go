@@ -51,7 +51,7 @@ func TestAKeyThatIsNotAllowedCostsOneCall(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: user, Password: "secret",
 			ContextTimeoutEnabled: true, MaxRetries: -1})
 		t.Cleanup(func() { _ = rdb.Close() })
-		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+		e := core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute),
 			core.WithBreaker(1000, 0))
 		if err := rdb.Ping(t.Context()).Err(); err != nil { // it connects
 			t.Fatal(err)

@@ -17,11 +17,11 @@ func TestResetAfterIsWhenTheNextUnitComesBack(t *testing.T) {
 	eachKindEverywhere(t, func(t *testing.T, b redistest.Backend, k kind) {
 		clock := guardtest.NewClock()
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock))
-		two, ten := k.make(e, "two", Per(2, 6*time.Second)), k.make(e, "ten", Per(10, 10*time.Second))
+		two, ten := k.make(e, "two", Per(2, 6*time.Minute)), k.make(e, "ten", Per(10, 10*time.Minute))
 		a := core.Attempt{Actor: "a"}
-		wantTen, wantTwo := 9*time.Second, 2990*time.Millisecond
+		wantTen, wantTwo := 9*time.Minute, 2990*time.Minute/1000
 		if k.name == "TokenBucket" {
-			wantTen, wantTwo = time.Second, 3*time.Second // the second bucket was full again
+			wantTen, wantTwo = time.Minute, 3*time.Minute // the second bucket was full again
 		}
 		if d := peek(t, two, a); d.ResetAfter != 0 {
 			t.Errorf("nothing is used: %+v", d)
@@ -29,13 +29,13 @@ func TestResetAfterIsWhenTheNextUnitComesBack(t *testing.T) {
 		guardtest.Check(t, two, a)
 		guardtest.Check(t, ten, a)
 		guardtest.Check(t, ten, a)
-		clock.Advance(time.Second)
+		clock.Advance(time.Minute)
 		if d := guardtest.Check(t, ten, a); d.ResetAfter != wantTen {
-			t.Errorf("10 in 10 s: %+v, want %v", d, wantTen)
+			t.Errorf("10 in 10 min: %+v, want %v", d, wantTen)
 		}
-		clock.Advance(2010 * time.Millisecond)
+		clock.Advance(2010 * time.Minute / 1000)
 		if d := guardtest.Check(t, two, a); d.ResetAfter != wantTwo {
-			t.Errorf("2 in 6 s: %+v, want %v", d, wantTwo)
+			t.Errorf("2 in 6 min: %+v, want %v", d, wantTwo)
 		}
 	})
 }
@@ -49,15 +49,15 @@ func TestResetAfterIsExact(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		clock := guardtest.NewClock()
 		e := guardtest.NewEngine(b, guardtest.WithClock(clock), core.WithRefusalMemory(0))
-		parts := Per(7, 50*time.Second)
+		parts := Per(7, 50*time.Minute)
 		if k.name == "SlidingWindow" {
 			parts = parts.WithResolution(9)
 		}
-		for n, g := range []rateLimit{k.make(e, "one", Per(5, 40*time.Second)), k.make(e, "parts", parts),
-			k.make(e, "several", Per(3, 10*time.Second), Per(5, 40*time.Second), Per(6, time.Minute))} {
+		for n, g := range []rateLimit{k.make(e, "one", Per(5, 40*time.Minute)), k.make(e, "parts", parts),
+			k.make(e, "several", Per(3, 10*time.Minute), Per(5, 40*time.Minute), Per(6, time.Hour))} {
 			for i := range 60 {
 				a := core.Attempt{Actor: fmt.Sprint(n, i/20)}
-				clock.Advance(time.Duration(rng.Int64N(9_000_000)) * time.Microsecond)
+				clock.Advance(time.Duration(rng.Int64N(540_000_000)) * time.Microsecond)
 				a.Cost = 1 + rng.Int64N(2)
 				d := guardtest.Check(t, g, a)
 				if !d.Allowed {

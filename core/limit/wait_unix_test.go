@@ -20,6 +20,7 @@ import (
 	"github.com/gatehouse-go/gatehouse/core"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/guardtest"
 	"github.com/gatehouse-go/gatehouse/internal/testkit/redistest"
+	"github.com/gatehouse-go/gatehouse/internal/testkit/timed"
 )
 
 // waitsEnv has what a process of its own does: the address, the prefix, its seed, for how many milliseconds
@@ -45,7 +46,8 @@ func TestProcessWhoseAttemptsWait(t *testing.T) {
 		f.SwallowEvery("evalsha", 1/float64(lose), rand.New(rand.NewPCG(seed, 2)))
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr, Dialer: f.Dial, ContextTimeoutEnabled: true})
-	e := core.New(rdb, core.WithPrefix(prefix), core.WithObserver(guardtest.Ignore{}))
+	e := core.New(rdb, core.WithPrefix(prefix), core.WithDeadline(time.Minute),
+		core.WithObserver(guardtest.Ignore{}))
 	g := NewSlidingWindow(e, "partner", waitsLimit)
 	var all sync.WaitGroup
 	begun := time.Now()
@@ -73,7 +75,7 @@ type waited struct{ came, at, cost int64 }
 
 // waitingProcess starts a process whose attempts wait.
 func waitingProcess(
-	t *testing.T, b redistest.Backend, seed uint64, lasts time.Duration, rate float64, lose int,
+	t testing.TB, b redistest.Backend, seed uint64, lasts time.Duration, rate float64, lose int,
 ) (cmd *exec.Cmd, ended func() []waited) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -115,10 +117,26 @@ func waitingProcess(
 // Promise: No window has more units than the limit says while processes are killed and stopped, and replies
 // are lost.
 func TestProcessesThatWaitAndDie(t *testing.T) {
-	processes, lasts := 4, 2*time.Second
+	processes, lasts := 4, time.Second
+	if redistest.All() {
+		lasts = 2 * time.Second
+	}
 	if redistest.Soak() {
 		processes, lasts = 16, 30*time.Second
 	}
+	// Where the machine stands still, too few attempts may come to fill half a window: then more do.
+	redistest.Eventually(t, 4*lasts+2*time.Minute, func() bool {
+		got := fullestWindow(t, processes, lasts)
+		if got > waitsLimit.Max {
+			t.Fatalf("the fullest window has %d units: want %d at most", got, waitsLimit.Max)
+		}
+		return got >= waitsLimit.Max/2
+	}, "no window is half full")
+}
+
+// fullestWindow lets processes wait, and die, and returns how many units the fullest window has.
+func fullestWindow(t *testing.T, processes int, lasts time.Duration) int64 {
+	t.Helper()
 	b := redistest.Single(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -128,7 +146,7 @@ func TestProcessesThatWaitAndDie(t *testing.T) {
 	var all sync.WaitGroup
 	until := time.Now().Add(lasts)
 	for i := range processes {
-		killed, pause := i%4 == 1, time.Duration(200+rng.IntN(800))*time.Millisecond
+		killed, pause := i%4 == 1, lasts/10+time.Duration(rng.Int64N(int64(lasts/3)))
 		seeds := []uint64{rng.Uint64(), rng.Uint64()}
 		all.Go(func() {
 			for life := uint64(0); time.Now().Before(until); life++ {
@@ -161,9 +179,7 @@ func TestProcessesThatWaitAndDie(t *testing.T) {
 	}
 	got := most(admitted, waitsLimit.Window)
 	t.Logf("%d attempts were served; the fullest window has %d units", len(list), got)
-	if got > waitsLimit.Max || got < waitsLimit.Max/2 {
-		t.Errorf("the fullest window has %d units: want %d at most, and half of it", got, waitsLimit.Max)
-	}
+	return got
 }
 
 // TestWaitersOfAllProcessesAreServed: at nine tenths of the limit nobody waits more than two windows longer
@@ -172,26 +188,21 @@ func TestProcessesThatWaitAndDie(t *testing.T) {
 // Promise: At nine tenths of a limit, nobody of eight processes waits two windows longer than in one line for
 // all of them.
 func TestWaitersOfAllProcessesAreServed(t *testing.T) {
-	const processes = 8
+	redistest.LeftToCI(t)
 	lasts := 3 * time.Second
 	if redistest.Soak() {
 		lasts = time.Minute
 	}
-	const tries = 3
-	for try := 1; ; try++ { // a busy machine lets a process stand still for a second, which has to wait then
-		more := longerThanInOneLine(t, processes, lasts)
-		if more <= 2*waitsLimit.Window {
-			break
-		}
-		if try == tries {
+	timed.Test(t, waitsLimit.Window/2, func(t *timed.T) {
+		if more := longerThanInOneLine(t, 8, lasts); more > 2*waitsLimit.Window {
 			t.Fatalf("somebody waited %v longer than in one line: want two windows at most", more)
 		}
-	}
+	})
 }
 
 // longerThanInOneLine lets processes wait for nine tenths of the limit, and returns how much longer somebody
 // waited than in one line for all of them.
-func longerThanInOneLine(t *testing.T, processes int, lasts time.Duration) time.Duration {
+func longerThanInOneLine(t testing.TB, processes int, lasts time.Duration) time.Duration {
 	t.Helper()
 	b := redistest.Single(t)
 	seed := rand.Uint64()

@@ -25,7 +25,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	points := quota.New(gate, "points", quota.Options{Items: 2, Period: period.Daily(time.UTC)})
 
 	for _, article := range []string{"a", "b", "a", "c"} {

@@ -324,13 +324,13 @@ func TestQuotaGivenUp(t *testing.T) {
 			}
 			return len(items)
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return counted() == 1 }, "the attempt to be counted")
+		redistest.Eventually(t, time.Minute, func() bool { return counted() == 1 }, "the attempt to be counted")
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Check: %v", err)
 		}
 		faults.Hang(false)
-		redistest.Eventually(t, 20*time.Second, func() bool { return counted() == 0 },
+		redistest.Eventually(t, time.Minute, func() bool { return counted() == 0 },
 			"the attempt to be taken back")
 	})
 }

@@ -24,7 +24,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	packets := redpacket.New(gate, "packets", redpacket.Options{})
 	_, err = packets.Create(ctx, "party", redpacket.Packet{
 		Total: 10_000, Shares: 2, Expires: time.Now().Add(24 * time.Hour),

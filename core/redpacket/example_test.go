@@ -14,7 +14,7 @@ import (
 
 func ExampleGuard() {
 	ctx := context.Background()
-	packets := New(core.New(client(), core.WithDeadline(5*time.Second)), "packets", Options{})
+	packets := New(core.New(client(), core.WithDeadline(time.Minute)), "packets", Options{})
 	_, err := packets.Create(ctx, "new-year", Packet{
 		Total:   2000, // cents
 		Shares:  2,

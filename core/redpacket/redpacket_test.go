@@ -501,7 +501,7 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 	g := New(guardtest.NewEngine(slow, core.WithDeadline(100*time.Millisecond)), "r", Options{})
 	again := func(a core.Attempt) (d core.Decision) {
 		t.Helper()
-		redistest.Eventually(t, 10*time.Second, func() (answered bool) {
+		redistest.Eventually(t, time.Minute, func() (answered bool) {
 			var err error
 			d, err = g.Check(t.Context(), a)
 			a = d.Attempt
@@ -514,7 +514,7 @@ func TestRedPacketNoAnswerInTime(t *testing.T) {
 
 	faults.Hang(true)
 	d := core.Decision{Attempt: core.Attempt{Actor: "ann", Resource: "p", ID: "op"}}
-	redistest.Eventually(t, 10*time.Second, func() bool { // on a busy machine the call may not leave in time
+	redistest.Eventually(t, time.Minute, func() bool { // on a busy machine the call may not leave in time
 		var err error
 		if d, err = g.Check(t.Context(), d.Attempt); err == nil {
 			t.Fatal("want a deadline that is over")
@@ -540,7 +540,7 @@ func TestRedPacketKilledServer(t *testing.T) {
 		Addr: s.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
 	})
 	defer rdb.Close()
-	g := New(core.New(rdb, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r",
+	g := New(core.New(rdb, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{})), "r",
 		Options{})
 	p := inAnHour(10_000, 1000)
 	createPacket(t, g, "p", p)
@@ -569,9 +569,9 @@ func TestRedPacketKilledServer(t *testing.T) {
 	all.Wait()
 	s.Start()
 	after := s.Client(t)
-	redistest.Eventually(t, 10*time.Second, func() bool { return after.Ping(t.Context()).Err() == nil },
+	redistest.Eventually(t, time.Minute, func() bool { return after.Ping(t.Context()).Err() == nil },
 		"the server answers")
-	g = New(core.New(after, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{})), "r",
+	g = New(core.New(after, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{})), "r",
 		Options{})
 	if created, err := g.Create(t.Context(), "p", p); created || err != nil {
 		t.Errorf("Create again: %v, %v", created, err)
@@ -593,7 +593,7 @@ func TestRedPacketFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
 	clock := guardtest.NewClock()
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute),
 		guardtest.WithClock(clock)), "r", Options{})
 	p := Packet{Total: 100, Shares: 3, Expires: clock.Now().Add(time.Minute)}
 	createPacket(t, g, "p", p)

@@ -22,10 +22,10 @@ func newPair(t *testing.T) pair {
 	p := pair{primary: redistest.StartServer(t), replica: redistest.StartServer(t)}
 	p.replica.ReplicaOf(p.primary)
 	guard := func(within time.Duration) *Guard {
-		e := core.New(p.primary.Client(t), core.WithDeadline(20*time.Second), core.WithObserver(guardtest.Ignore{}))
+		e := core.New(p.primary.Client(t), core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
 		return New(e, "s", Options{Durability: Acked, AckWithin: within})
 	}
-	p.patient, p.hasty = guard(19*time.Second), guard(50*time.Millisecond)
+	p.patient, p.hasty = guard(50*time.Second), guard(50*time.Millisecond)
 	return p
 }
 
@@ -87,7 +87,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			// The guard made the ID: no retry can come, so the hold is cancelled.
 			d := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})
 			guardtest.WantReason(t, d, core.ReasonUnconfirmed)
-			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the hold goes back")
+			redistest.Eventually(t, time.Minute, func() bool { return e.Pending() == 0 }, "the hold goes back")
 			wantStatus(t, fast, "tv", 2, 0, 0)
 			// a retry with it all the same gets a unit
 			guardtest.WantReason(t, guardtest.Check(t, fast, d.Attempt), core.ReasonOK)
@@ -97,7 +97,7 @@ func TestAckedWithoutReplicas(t *testing.T) {
 			bob := core.Attempt{Actor: "bob", Resource: "tv", ID: "op"}
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
 			guardtest.WantReason(t, guardtest.Check(t, g, bob), core.ReasonUnconfirmed)
-			redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the calls have left")
+			redistest.Eventually(t, time.Minute, func() bool { return e.Pending() == 0 }, "the calls have left")
 			wantStatus(t, fast, "tv", 0, 2, 0)
 			asked := time.Now()
 			guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: "cid", Resource: "tv"}),

@@ -156,7 +156,7 @@ func TestSeckillSweepEvery(t *testing.T) {
 			ended <- g.SweepEvery(ctx, time.Millisecond, func() []string { return []string{"tv", "unknown", "pc"} })
 		}()
 		for _, item := range []string{"tv", "pc"} {
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				s, err := g.Status(t.Context(), item)
 				return err == nil && s.Left == 300
 			}, "all holds of "+item+" have gone back")

@@ -26,7 +26,7 @@ func ExampleGuard_Check() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	sale := seckill.New(gate, "sale", seckill.Options{})
 	if _, err := sale.Open(ctx, "tv-55", seckill.Sale{Stock: 10, Hold: 15 * time.Minute}); err != nil {
 		log.Fatal(err)

@@ -22,7 +22,7 @@ func ExampleGuard_OutboxKey() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	ctx := context.Background()
-	sale := New(core.New(rdb, core.WithDeadline(5*time.Second)), "sale", Options{})
+	sale := New(core.New(rdb, core.WithDeadline(time.Minute)), "sale", Options{})
 	if _, err := sale.Open(ctx, "tv-55", Sale{Stock: 2}); err != nil {
 		panic(err)
 	}
@@ -70,7 +70,7 @@ func ExampleGuard_Verify() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	ctx := context.Background()
-	sale := New(core.New(rdb, core.WithDeadline(5*time.Second)), "sale", Options{})
+	sale := New(core.New(rdb, core.WithDeadline(time.Minute)), "sale", Options{})
 	if _, err := sale.Open(ctx, "tv-55", Sale{Stock: 2}); err != nil {
 		panic(err)
 	}

@@ -452,7 +452,7 @@ func TestSeckillFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
 	clock := guardtest.NewClock()
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second),
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute),
 		guardtest.WithClock(clock)), "s", Options{})
 	openSale(t, g, "tv", Sale{Stock: 3, Hold: time.Minute})
 	ann := guardtest.Check(t, g, core.Attempt{Actor: "ann", Resource: "tv"})

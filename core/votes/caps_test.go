@@ -298,7 +298,7 @@ func TestVotesRetractHostileText(t *testing.T) {
 func TestVotesFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	e := core.New(rdb, core.WithDeadline(10*time.Second), core.WithObserver(guardtest.Ignore{}))
+	e := core.New(rdb, core.WithDeadline(time.Minute), core.WithObserver(guardtest.Ignore{}))
 	g := New(e, "v", Options{Poll: Poll{Change: true, Retract: true}, Audit: true})
 	vote := func(voter, item string) core.Decision {
 		return guardtest.Check(t, g, core.Attempt{Actor: voter, Resource: "p", Item: item})
@@ -327,7 +327,7 @@ func TestVotesFullRedis(t *testing.T) {
 		}
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory", "0")
-	redistest.Eventually(t, 10*time.Second, func() bool { return e.Pending() == 0 }, "the undos have ended")
+	redistest.Eventually(t, time.Minute, func() bool { return e.Pending() == 0 }, "the undos have ended")
 	wantTally(t, g, "p", map[string]int64{"red": 1})
 	wantVerified(t, g, "p", map[string]int64{"red": 1})
 	guardtest.WantReason(t, vote("ann", "red"), core.ReasonOK)

@@ -108,7 +108,7 @@ func TestVotesRememberDuplicates(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		clock := guardtest.NewClock()
 		counter := &scriptCalls{Client: b.Client}
-		e := core.New(counter, core.WithPrefix(b.Prefix), core.WithDeadline(10*time.Second),
+		e := core.New(counter, core.WithPrefix(b.Prefix), core.WithDeadline(time.Minute),
 			core.WithObserver(guardtest.Ignore{}), guardtest.WithClock(clock))
 		poll := Poll{Retract: true, Opens: clock.Now().Add(-time.Hour), Closes: clock.Now().Add(time.Hour)}
 		var found error

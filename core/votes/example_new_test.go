@@ -24,7 +24,7 @@ func ExampleNew() {
 	defer rdb.Close()
 
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second)) // the default is 100 ms
+	gate := core.New(rdb, core.WithDeadline(time.Minute)) // the default is 100 ms
 	poll := votes.New(gate, "poll", votes.Options{Poll: votes.Poll{Choices: []string{"red", "blue"}}})
 
 	first, err := poll.Check(ctx, core.Attempt{Actor: "ann", Resource: "final", Item: "red"})

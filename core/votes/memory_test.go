@@ -15,6 +15,7 @@ import (
 // TestVotesMemory measures the memory of a poll's records, with IDs of all lengths: less than 20 bytes per
 // voter, including the choice.
 func TestVotesMemory(t *testing.T) {
+	redistest.LeftToCI(t)
 	voters := 25_000
 	if guardtest.Soak() {
 		voters = 250_000

@@ -105,7 +105,8 @@ func TestAProcessThatMissedTheOpening(t *testing.T) {
 func TestAnArrivalWhoseEntryFailsKeepsItsNumber(t *testing.T) {
 	b, faults := redistest.Single(t), redistest.NewFaults(t)
 	client := b.NewClientWith(t, faults, func(o *redis.UniversalOptions) { o.MaxRetries = -1 })
-	g := newRoom(guardtest.NewEngineOver(b, client), Options{Capacity: 2, Idle: 10 * time.Second})
+	g := newRoom(guardtest.NewEngineOver(b, client, guardtest.WithClock(guardtest.NewClock())),
+		Options{Capacity: 2, Idle: 10 * time.Second})
 	var warm, ann string
 	come(t, g, "warm", &warm) // the scripts are loaded
 	faults.SwallowReply(enterScript.SHA())

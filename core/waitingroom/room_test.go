@@ -333,7 +333,7 @@ func TestWhileRedisIsDown(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		faults.Heal()
-		redistest.Eventually(t, 10*time.Second, func() bool { return g.tick(t.Context()) == nil }, "Redis is back")
+		redistest.Eventually(t, time.Minute, func() bool { return g.tick(t.Context()) == nil }, "Redis is back")
 		tick(t, g)
 		guardtest.WantReason(t, come(t, g, "b", &tokens[1]), core.ReasonOK)
 		guardtest.WantReason(t, come(t, g, "a", &tokens[0]), ReasonWaiting) // her pass has ended

@@ -107,7 +107,7 @@ func TestManyActorsTakeABoundedMemory(t *testing.T) {
 		if n := len(c.hands.all()); n > most {
 			t.Errorf("%d hands, want %d at most", n, most)
 		}
-		redistest.Eventually(t, 10*time.Second, func() bool { return c.e.Pending() == 1 },
+		redistest.Eventually(t, time.Minute, func() bool { return c.e.Pending() == 1 },
 			"only the sweep is left to be done")
 		if n := c.inHands(); n == 0 || n > most {
 			t.Errorf("%d units in hand, want one for each hand at most", n)
@@ -206,7 +206,7 @@ func TestHandsAreForgotten(t *testing.T) {
 	for i := range 300 {
 		guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i % 100)})
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return len(g.hands.all()) == 0 && e.Pending() == 0 },
+	redistest.Eventually(t, time.Minute, func() bool { return len(g.hands.all()) == 0 && e.Pending() == 0 },
 		"hands are forgotten, and no sweep is due")
 }
 

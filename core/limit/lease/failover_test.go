@@ -89,7 +89,7 @@ func TestUnitsInHandThroughAFailover(t *testing.T) {
 			}
 			hold(50)
 			key := logKey(processes[0])
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				was, is := old.LRange(t.Context(), key, 0, 0).Val(), promoted.LRange(t.Context(), key, 0, 0).Val()
 				return len(is) > 0 && is[0] == was[0]
 			}, "the replica has all units")

@@ -15,7 +15,7 @@ import (
 // back cost 1.11 calls per check. When more of them come, the lease is on again.
 func TestALeaseOfRareChecksTurnsItselfOff(t *testing.T) {
 	b := redistest.Single(t)
-	clock, of := guardtest.NewClock(), limit.PerMinute(4000)
+	clock, of := guardtest.NewClock(), limit.PerHour(4000)
 	processes := make([]*leasing, 20)
 	for i := range processes {
 		processes[i] = newLeasing(b, "rare", of, guardtest.WithClock(clock))

@@ -426,7 +426,7 @@ func TestBucketsThatOutliveTheirRoot(t *testing.T) {
 		if len(old.tags) != 8 || !here.placeOf("tv").same(old) { // and has asked
 			t.Errorf("%+v, %+v", old, here.placeOf("tv"))
 		}
-		redistest.Eventually(t, 20*time.Second, func() bool { return len(here.placeOf("tv").tags) == 4 },
+		redistest.Eventually(t, time.Minute, func() bool { return len(here.placeOf("tv").tags) == 4 },
 			"the process has learned of the new sale")
 		guardtest.WantReason(t, guardtest.Check(t, here, core.Attempt{Actor: "bob", Resource: "tv"}), core.ReasonOK)
 		wantStatus(t, there, "tv", 39, 1, 0)
@@ -455,7 +455,7 @@ func TestBucketsGoOnWithoutTheirRoot(t *testing.T) {
 		guardtest.WantReason(t, guardtest.Check(t, g, core.Attempt{Actor: fmt.Sprint(i), Resource: "tv"}),
 			core.ReasonOK)
 	}
-	redistest.Eventually(t, 20*time.Second, func() bool { return failed.Load() == 10 }, "it has asked each time")
+	redistest.Eventually(t, time.Minute, func() bool { return failed.Load() == 10 }, "it has asked each time")
 }
 
 // refusing is a client that fails chosen commands without sending them.
@@ -621,7 +621,7 @@ func TestBucketsExpireTogether(t *testing.T) {
 				t.Errorf("before %s: the root lives on for %v", what, ttl)
 			}
 			change()
-			redistest.Eventually(t, 20*time.Second, func() bool {
+			redistest.Eventually(t, time.Minute, func() bool {
 				return b.Client.PTTL(t.Context(), g.rootKeys("tv")[0]).Val() > 33*day-time.Minute
 			}, "the sale lives on after "+what)
 			wantBucketTTLs(t, b, g, at, 33*day)

@@ -24,7 +24,7 @@ func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	ctx := context.Background()
-	gate := core.New(rdb, core.WithDeadline(5*time.Second))
+	gate := core.New(rdb, core.WithDeadline(time.Minute))
 	sale := buckets.New(gate, "sale", buckets.Options{Buckets: 8})
 	if _, err := sale.Open(ctx, "tv-55", seckill.Sale{Stock: 10, PerBuyer: 10}); err != nil {
 		panic(err)

@@ -200,7 +200,7 @@ func TestLoansWithLostReplies(t *testing.T) {
 func TestLoansInAFullRedis(t *testing.T) {
 	s := redistest.StartServer(t, "--maxmemory-policy", "noeviction")
 	rdb := s.Client(t)
-	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(10*time.Second)), "s",
+	g := New(core.New(rdb, core.WithObserver(guardtest.Ignore{}), core.WithDeadline(time.Minute)), "s",
 		Options{Buckets: 2})
 	openSale(t, g, "tv", 3, seckill.Sale{Stock: 30, PerBuyer: 30})
 	at := spreadOf(t, g, "tv", 3)
