@@ -215,7 +215,11 @@ func TestACrowdIsLetInAtCapacity(t *testing.T) {
 					c.second()
 				}
 				t.Logf("%d entered, %d at a time, %d wait, %d replies lost", c.entered, c.most, len(c.waiting()), c.lost)
-				if c.most < c.capacity || c.entered < least {
+				full := c.capacity
+				if lossy > 0 { // who was called and did not hear it is called again later
+					full -= c.capacity / 10
+				}
+				if c.most < full || c.entered < least {
 					t.Errorf("%d entered, %d of %d at a time", c.entered, c.most, c.capacity)
 				}
 			})
