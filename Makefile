@@ -18,9 +18,10 @@ PARALLEL ?= 3
 MODULES  := $(sort $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod)))
 RELEASED := adapters/echov5mw adapters/fibermw ops/observe/gatehouseotel ops/observe/gatehouseprom
 
-# What make test tests: of the nested modules only the released ones (docs/testing.md says what is left to make all),
-# and with PACKAGES those packages of the root module alone.
-PACKAGES_TESTED = $(or $(PACKAGES),./...)
+# What make test tests: no examples, and of the nested modules only the released ones (docs/testing.md says what is left
+# to make all); with PACKAGES, those packages of the root module alone.
+BUT_EXAMPLES    = $(filter-out $(shell $(GO) list ./examples/...),$(shell $(GO) list ./...))
+PACKAGES_TESTED = $(or $(PACKAGES),$(if $(GATEHOUSE_ALL),./...,$(BUT_EXAMPLES)))
 MODULES_TESTED  = $(if $(PACKAGES),,$(if $(GATEHOUSE_ALL),$(MODULES),$(RELEASED)))
 
 # The packages whose tests have long versions, besides examples/orders.
