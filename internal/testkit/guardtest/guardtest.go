@@ -23,7 +23,7 @@ import (
 
 // NewEngine makes an engine on the backend, with a deadline that suits a busy machine.
 func NewEngine(b redistest.Backend, options ...core.Option) *core.Engine {
-	options = append([]core.Option{core.WithDeadline(10 * time.Second), core.WithObserver(Ignore{})}, options...)
+	options = append([]core.Option{core.WithDeadline(time.Minute), core.WithObserver(Ignore{})}, options...)
 	if b.Client == nil {
 		return core.NewMemory(options...)
 	}
@@ -234,7 +234,7 @@ func RefusingServer(t testing.TB, answer string) *redis.Client {
 
 // NewEngineOver is NewEngine with a client that a test has put in front of the backend's.
 func NewEngineOver(b redistest.Backend, rdb script.Client, options ...core.Option) *core.Engine {
-	options = append(SharedCalls(core.WithDeadline(10*time.Second), core.WithObserver(Ignore{}),
+	options = append(SharedCalls(core.WithDeadline(time.Minute), core.WithObserver(Ignore{}),
 		core.WithPrefix(b.Prefix)), options...)
 	return core.New(rdb, options...)
 }
