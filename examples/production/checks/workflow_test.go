@@ -44,7 +44,8 @@ func TestTheWorkflowRunsWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for _, need := range []string{".ci/run\n", "make vulnerabilities\n", ".ci/go-versions ${{"} {
+	for _, need := range []string{".ci/run\n", "make vulnerabilities\n", "make cover\n", "make stalled\n",
+		".ci/go-versions ${{"} {
 		if !strings.Contains(runs, need) {
 			t.Errorf("the workflow does not run %s", need)
 		}
