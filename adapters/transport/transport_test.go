@@ -355,11 +355,12 @@ func TestAPermitEndsWithTheBody(t *testing.T) {
 		if _, err := get(c, p.URL); err != nil { // read to its end
 			t.Error(err)
 		}
-		g = semaphore.New(e, "soon", semaphore.Options{Max: 1, Lease: 3 * time.Second}) // its holder asks each second
+		// Its holder asks each second.
+		g = semaphore.New(e, "soon", semaphore.Options{Max: 1, Lease: 3 * time.Second})
 		c = client(t, rule(g, 0))
 		var long *http.Response
 		redistest.Eventually(t, time.Minute, func() bool { // else the lease is over before the answer begins
-			long, err = c.Get(p.URL + "/long") //nolint:bodyclose // see below
+			long, err = c.Get(p.URL + "/long")
 			return err == nil
 		}, "a request has its permit")
 		if _, err := g.Evict(t.Context(), account); err != nil {

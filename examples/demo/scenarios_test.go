@@ -107,8 +107,8 @@ func demoOn(t testing.TB, s *store, z sizes) *demo {
 	return d
 }
 
-// eachDemo runs f on the Redis inside the process and, in CI, on a redis-server, beside other tests. The scenarios
-// show leases, windows and holds of some seconds, with the clock of their viewers.
+// eachDemo runs f on the Redis inside the process and, in CI, on a redis-server, beside other tests. The
+// scenarios show leases, windows and holds of some seconds, with the clock of their viewers.
 func eachDemo(t *testing.T, f func(t testing.TB, d *demo)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -361,7 +361,8 @@ func TestWorkersThatDie(t *testing.T) {
 
 func TestTheSwitchTakesRedisAwayAndGivesItBack(t *testing.T) {
 	t.Parallel()
-	timed.Test(t, 300*time.Millisecond, theSwitchTakesRedisAway) // the demo has a deadline and a breaker of its own
+	// The demo has a deadline and a breaker of its own.
+	timed.Test(t, 300*time.Millisecond, theSwitchTakesRedisAway)
 }
 
 func theSwitchTakesRedisAway(t *timed.T) {
@@ -532,8 +533,8 @@ func TestOtherSitesCannotStartAnything(t *testing.T) {
 	want(t, send(d, "POST", "/scenarios/none"), 409, "no such scenario")
 }
 
-// TestAtMostTheCapacityIsInside: a crowd comes before the opening, the draw is as anybody can compute it, half
-// of those who wait leave and hold up nobody, and the others are told in the end.
+// TestAtMostTheCapacityIsInside: a crowd comes before the opening, the draw is as anybody can compute it,
+// half of those who wait leave and hold up nobody, and the others are told in the end.
 func TestAtMostTheCapacityIsInside(t *testing.T) {
 	redistest.LeftToCI(t)
 	eachDemo(t, func(t testing.TB, d *demo) {

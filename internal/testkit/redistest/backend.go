@@ -30,10 +30,11 @@ type Backend struct {
 	addrs []string
 }
 
-// Each runs f in the subtest "redis", on one server. Where [All] is wanted, f also runs in "miniredis" before and
-// in "cluster" behind it, one after the other unless f calls t.Parallel. (That all keys of a script have one hash
-// tag is proved in lua, and each script runs on a cluster in internal/everyscript.) Under the race detector f
-// runs on the cluster alone: what runs in parallel there is all that runs in parallel with one server, and more.
+// Each runs f in the subtest "redis", on one server. Where [All] is wanted, f also runs in "miniredis"
+// before and in "cluster" behind it, one after the other unless f calls t.Parallel. (That all keys of a
+// script have one hash tag is proved in lua, and each script runs on a cluster in internal/everyscript.)
+// Under the race detector f runs on the cluster alone: what runs in parallel there is all that runs in
+// parallel with one server, and more.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if AlsoMini() && !raced {
@@ -57,8 +58,8 @@ func EachReal(t *testing.T, f func(t *testing.T, b Backend)) {
 	}
 }
 
-// EachInCI is [Each], but under the race detector f runs on redis only where [All] is not wanted. It is for long
-// tests in which a cluster shows what one server does.
+// EachInCI is [Each], but under the race detector f runs on redis only where [All] is not wanted. It is for
+// long tests in which a cluster shows what one server does.
 func EachInCI(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if AlsoMini() {

@@ -19,7 +19,8 @@ func options(addrs ...string) *redis.UniversalOptions {
 	}
 }
 
-// patient makes a client wait for a server that a busy machine lets stand still: by default it gives up after 3 s.
+// patient makes a client wait for a server that a busy machine lets stand still: by default it gives up
+// after 3 s.
 func patient(opt *redis.UniversalOptions) *redis.UniversalOptions {
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = time.Minute, time.Minute, time.Minute
 	return opt

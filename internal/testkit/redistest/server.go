@@ -109,7 +109,8 @@ func (s *Server) ReplicaOf(primary *Server) {
 	}, "the link of the replica "+s.Addr()+" to "+primary.Addr())
 }
 
-// Linger makes keys that have a TTL live for ten minutes at least, for tests that tell the scripts what time it is.
+// Linger makes keys that have a TTL live for ten minutes at least, for tests that tell the scripts what time
+// it is.
 func Linger(t testing.TB, rdb redis.UniversalClient, keys ...string) {
 	t.Helper()
 	_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {

@@ -15,8 +15,9 @@ func All() bool { return os.Getenv("GATEHOUSE_ALL") != "" || Soak() }
 // there is no redis-server.
 func AlsoMini() bool { return All() || !has(Program()) }
 
-// LeftToCI skips a test that make test leaves to make all, and so to CI: it runs where [All] is wanted. It is for
-// tests that need more than three seconds, or more processor time than what they show is worth at each change.
+// LeftToCI skips a test that make test leaves to make all, and so to CI: it runs where [All] is wanted. It
+// is for tests that need more than three seconds, or more processor time than what they show is worth at
+// each change.
 func LeftToCI(t testing.TB) {
 	t.Helper()
 	if !All() {

@@ -1,14 +1,17 @@
 //go:build unix
 
-// Command stall runs a command and, meanwhile, stops processes of its tree for a while, as a busy machine does.
+// Command stall runs a command and, meanwhile, stops processes of its tree for a while, as a busy machine
+// does.
 //
 //	go run ./internal/testkit/stall [-every 3s] [-most 2s] [-spin 0] [-seed N] COMMAND ARGUMENT...
 //
-// About once in -every it picks one process below the command (a test binary, a redis-server that it has started,
-// a proxy: all but compilers, linkers, go and make, and what a test has stopped by itself), sends it SIGSTOP, and
-// after 50 ms to -most SIGCONT. What it stopped, and for how long, stands on the standard error, with the time.
+// About once in -every it picks one process below the command (a test binary, a redis-server that it has
+// started, a proxy: all but compilers, linkers, go and make, and what a test has stopped by itself), sends
+// it SIGSTOP, and after 50 ms to -most SIGCONT. What it stopped, and for how long, stands on the standard
+// error, with the time.
 //
-// With -spin N it also keeps N threads busy, for half of the time, in turns of up to -most: processes then starve.
+// With -spin N it also keeps N threads busy, for half of the time, in turns of up to -most: processes then
+// starve.
 //
 // It ends with the command's exit status. A test that fails under it reads real time: it asserts how fast the
 // machine is, not what the product does. The seed is printed, and repeats the choices, not what they hit.
@@ -140,11 +143,12 @@ func below(pid int) []process {
 	return found
 }
 
-// stoppable reports whether the stop of this process tests the tests. What stands still already a test has stopped:
-// it would go on too early.
+// stoppable reports whether the stop of this process tests the tests. What stands still already a test has
+// stopped: it would go on too early.
 func stoppable(p process) bool {
 	switch p.name {
-	case "go", "make", "compile", "link", "asm", "cgo", "vet", "sh", "bash", "cat", "buildid", "stall", "git", "gcc":
+	case "go", "make", "compile", "link", "asm", "cgo", "vet", "sh", "bash", "cat", "buildid", "stall", "git",
+		"gcc":
 		return false
 	}
 	return p.state != "T" && p.state != "Z"

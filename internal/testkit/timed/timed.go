@@ -1,6 +1,6 @@
-// Package timed is for the few tests that measure real time, because time itself is what they test: the deadline
-// of a call, a breaker, a failover's own seconds. A machine that stands still fails such a test though nothing is
-// wrong. [Test] watches for that, and repeats an attempt that was held up.
+// Package timed is for the few tests that measure real time, because time itself is what they test: the
+// deadline of a call, a breaker, a failover's own seconds. A machine that stands still fails such a test
+// though nothing is wrong. [Test] watches for that, and repeats an attempt that was held up.
 //
 //	timed.Test(t, 50*time.Millisecond, func(t *timed.T) {
 //		... // all of it, with servers and clients of its own or a fresh Prefix
@@ -25,9 +25,10 @@ import (
 // attempts is how often a test is tried at most.
 const attempts = 5
 
-// Test runs f, and runs it again, at most five times in all, when it failed and the machine meanwhile held it up:
-// when the test's process, or one that descends from it, stood still or waited for a processor for bear in all,
-// within twice that time. The output says so. A failure without such a stall fails the test at once.
+// Test runs f, and runs it again, at most five times in all, when it failed and the machine meanwhile held
+// it up: when the test's process, or one that descends from it, stood still or waited for a processor for
+// bear in all, within twice that time. The output says so. A failure without such a stall fails the test at
+// once.
 //
 // f must make all that it uses anew, since an attempt before it may have left something behind.
 func Test(t testing.TB, bear time.Duration, f func(t *T)) {

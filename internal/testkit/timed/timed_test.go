@@ -38,8 +38,8 @@ func ends(t *testing.T, bear time.Duration, f func(t *timed.T)) (end string, aga
 	return o.end, len(o.logs)
 }
 
-// TestAnAttemptIsMadeAgainOnlyAfterAStall: a process that a stranger stops is one. The bear of the last case is
-// longer than any stall here.
+// TestAnAttemptIsMadeAgainOnlyAfterAStall: a process that a stranger stops is one. The bear of the last case
+// is longer than any stall here.
 func TestAnAttemptIsMadeAgainOnlyAfterAStall(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: only Linux says that a process has stopped")
@@ -108,8 +108,8 @@ func TestProcessThatOnlyWaits(*testing.T) {
 	}
 }
 
-// TestAnAttemptIsATest: what ends a test ends an attempt, its cleanups run in the order of tests, and its context
-// has ended by then.
+// TestAnAttemptIsATest: what ends a test ends an attempt, its cleanups run in the order of tests, and its
+// context has ended by then.
 func TestAnAttemptIsATest(t *testing.T) {
 	var order []string
 	end, _ := ends(t, time.Minute, func(t *timed.T) {
@@ -121,7 +121,7 @@ func TestAnAttemptIsATest(t *testing.T) {
 			order = append(order, "second")
 		})
 		t.Fatal("it ends here")
-		order = append(order, "went on") //nolint:govet // what must not run
+		order = append(order, "went on")
 	})
 	if end != "failed" || strings.Join(order, " ") != "second first" {
 		t.Errorf("%s, %v", end, order)
@@ -129,7 +129,8 @@ func TestAnAttemptIsATest(t *testing.T) {
 	if end, _ := ends(t, time.Minute, func(t *timed.T) { t.Skip("no need") }); end != "skipped" {
 		t.Errorf("%s: want skipped", end)
 	}
-	if end, _ := ends(t, time.Minute, func(t *timed.T) { t.Cleanup(func() { t.Fatal("late") }) }); end != "failed" {
+	end, _ = ends(t, time.Minute, func(t *timed.T) { t.Cleanup(func() { t.Fatal("late") }) })
+	if end != "failed" {
 		t.Errorf("%s: want a failure of a cleanup to fail the attempt", end)
 	}
 }

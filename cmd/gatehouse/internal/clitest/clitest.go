@@ -1,5 +1,5 @@
-// Package clitest runs commands in tests: each in a process of its own, as [Process] does always, and [Run] where
-// all tests run.
+// Package clitest runs commands in tests: each in a process of its own, as [Process] does always, and [Run]
+// where all tests run.
 package clitest
 
 import (
@@ -53,8 +53,8 @@ type Answer struct {
 	Out, Errs string
 }
 
-// Run runs the command with an answer to its question. In make test it runs in this process, which takes a tenth of
-// the time, unless it needs an environment of its own.
+// Run runs the command with an answer to its question. In make test it runs in this process, which takes a
+// tenth of the time, unless it needs an environment of its own.
 func Run(t testing.TB, environ []string, input string, args ...string) Answer {
 	t.Helper()
 	named := func(variable string) bool { return strings.HasPrefix(variable, redisURL) }

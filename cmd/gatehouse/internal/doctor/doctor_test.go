@@ -176,8 +176,8 @@ func TestDoctorFindsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestDoctorTriesTracking, without which gatehouse bans -follow alone does not work: a right that is missing is
-// no problem.
+// TestDoctorTriesTracking, without which gatehouse bans -follow alone does not work: a right that is missing
+// is no problem.
 func TestDoctorTriesTracking(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartServer(t)
@@ -231,7 +231,8 @@ func TestDoctorOfAServerThatLoads(t *testing.T) {
 	t.Parallel()
 	o := redistest.StartOutages(t)
 	defer o.Begin("loading")()
-	clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-redis", "redis://"+o.Addr()).Want(t, cli.ExitFailed, "", "LOADING")
+	clitest.Run(t, nil, "", "doctor", "-timeout", "1m", "-redis", "redis://"+o.Addr()).
+		Want(t, cli.ExitFailed, "", "LOADING")
 }
 
 func TestDoctorComparesTheClocks(t *testing.T) {

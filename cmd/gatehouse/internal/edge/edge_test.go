@@ -75,7 +75,8 @@ func follow(t testing.TB, environ []string, args ...string) *followed {
 	return f.start(environ, append([]string{"bans", "shut", "-follow", "-out", f.file}, args...)...)
 }
 
-// start starts a command, which has a minute for each call unless args say otherwise, and waits for its first file.
+// start starts a command, which has a minute for each call unless args say otherwise, and waits for its
+// first file.
 func (f *followed) start(environ []string, args ...string) *followed {
 	t := f.t
 	t.Helper()
@@ -250,7 +251,8 @@ func (f *followed) wantFollows(t testing.TB, read string, g *bans.Guard, a core.
 
 // TestABanReachesTheFileAndLeavesIt: a ban by strikes, on one server and on a cluster.
 //
-// Promise: `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it ends.
+// Promise: `gatehouse bans -follow` writes a ban into the file within a second, and takes it out when it
+// ends.
 func TestABanReachesTheFileAndLeavesIt(t *testing.T) {
 	redistest.EachReal(t, func(t *testing.T, b redistest.Backend) {
 		environ, flags := clitest.OnRedis(b)
@@ -336,7 +338,8 @@ func TestTheFileOfBeforeStaysWithoutRedis(t *testing.T) {
 	a := clitest.Run(t, environOf(server), "", follows...)
 	a.Want(t, 2, "", "CLIENT TRACKING, by which Redis tells of changes: ERR unknown command")
 	a.Want(t, 2, "", "(run the command without -follow from time to time: that needs no CLIENT TRACKING)")
-	clitest.Run(t, environOf(server), "", "bans", "shut", "-format", "plain", "-timeout", "1m").Want(t, 0, "", "")
+	clitest.Run(t, environOf(server), "", "bans", "shut", "-format", "plain", "-timeout", "1m").
+		Want(t, 0, "", "")
 	if data, err := os.ReadFile(file); err != nil || string(data) != "203.0.113.7\n" {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -447,13 +450,14 @@ func TestWithoutClearTheFileStays(t *testing.T) {
 	}
 }
 
-// TestExecThatLeavesAProcess: a command that had started a daemon, which keeps the output open, was taken for one
-// that has failed, and ran again and again.
+// TestExecThatLeavesAProcess: a command that had started a daemon, which keeps the output open, was taken
+// for one that has failed, and ran again and again.
 func TestExecThatLeavesAProcess(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
 	log := filepath.Join(t.TempDir(), "log")
-	f := follow(t, environOf(server), "-format", "plain", "-every", "300ms", "-exec", "sleep 20 & echo run >>"+log)
+	f := follow(t, environOf(server), "-format", "plain", "-every", "300ms",
+		"-exec", "sleep 20 & echo run >>"+log)
 	g := shut(t, backendOf(t, server))
 	runs := func() int { data, _ := os.ReadFile(log); return strings.Count(string(data), "run") }
 	for i := range 2 {
@@ -465,8 +469,8 @@ func TestExecThatLeavesAProcess(t *testing.T) {
 	}
 }
 
-// TestExecOutlivesCtrlC: a terminal sends SIGINT to the command of -exec, too, which ended it. The proxy never got
-// the last change.
+// TestExecOutlivesCtrlC: a terminal sends SIGINT to the command of -exec, too, which ended it. The proxy
+// never got the last change.
 func TestExecOutlivesCtrlC(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartServer(t)
