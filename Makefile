@@ -108,7 +108,7 @@ soak-simulation: redis
 	GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h $(SIMULATION)
 
 soak-unshared: redis # not long, so with the race detector: calls that are not shared
-	GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=1h -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
+	GATEHOUSE_ALL=1 GATEHOUSE_SHARED_CALLS=off $(GO_TEST) -race -timeout=1h -run 'Race|Lost|Late|Deadline|Fault|Oracle|Model' ./core/...
 
 soak-echov5mw: redis
 	cd adapters/echov5mw && GATEHOUSE_SOAK=1 $(GO_TEST) -timeout=1h -run 'TestConformance/nothing_is_left_over' .
