@@ -1,8 +1,8 @@
 // Package redistest starts the Redis servers that tests run on: miniredis, one real redis-server, and a
 // real cluster of three masters with a replica each.
 //
-// Most tests use [Each]: it runs one function on the real servers, and on miniredis where [All] is wanted, so
-// that a promise is written once and tested everywhere.
+// Most tests use [Each]: it runs one function on a real server, and on the cluster and miniredis too where
+// [All] is wanted, so that a promise is written once and tested everywhere.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
